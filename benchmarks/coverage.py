@@ -117,7 +117,9 @@ class Rows:
     @classmethod
     def drawn(cls, case: Case, size: int, chance: np.random.Generator) -> Rows:
         words = WORDS if case.per_word else 1
-        gold = (chance.random((size, words)) < (0.2 if case.per_word else case.share)).astype(np.int64)
+        gold = (chance.random((size, words)) < (0.2 if case.per_word else case.share)).astype(
+            np.int64
+        )
         for word in range(1, words):  # an entity goes on
             follows = (gold[:, word - 1] > 0) & (gold[:, word] == 0) & (chance.random(size) < 0.4)
             gold[follows, word] = 2
@@ -148,11 +150,19 @@ class Probes:
         made = {}
         for seed in set(seeds):
             torch.manual_seed(seed)
-            sizes = (LAYERS, HIDDEN, len(case.names)) if case.per_word else (LAYERS, SLOTS, HIDDEN, len(case.names))
+            sizes = (
+                (LAYERS, HIDDEN, len(case.names))
+                if case.per_word
+                else (LAYERS, SLOTS, HIDDEN, len(case.names))
+            )
             made[seed] = [
-                values.detach() for values in (TokenProbe if case.per_word else SequenceProbe)(*sizes).parameters()
+                values.detach()
+                for values in (TokenProbe if case.per_word else SequenceProbe)(*sizes).parameters()
             ]
-        return cls([torch.stack(values) for values in zip(*(made[seed] for seed in seeds), strict=True)], case.per_word)
+        return cls(
+            [torch.stack(values) for values in zip(*(made[seed] for seed in seeds), strict=True)],
+            case.per_word,
+        )
 
     def logits(self, states: Tensor) -> Tensor:
         """Return `[probe, item, label]` from the states of each probe's items, `[probe, item, …]`."""
@@ -173,7 +183,9 @@ class Probes:
         return some.logits(pooled).argmax(-1).numpy()
 
 
-def train(case: Case, states: Tensor, gold: Tensor, rows: Sequence[Tensor], seeds: Sequence[int]) -> Probes:
+def train(
+    case: Case, states: Tensor, gold: Tensor, rows: Sequence[Tensor], seeds: Sequence[int]
+) -> Probes:
     """Train many probes as `papa.method.fitting` does: AdamW without decay, the gradient norm clipped at 1.
 
     Args:
@@ -182,27 +194,48 @@ def train(case: Case, states: Tensor, gold: Tensor, rows: Sequence[Tensor], seed
         rows: the training rows of each probe, all of one number.
         seeds: the seed of each probe.
     """
-    probes, generators = Probes.new(case, seeds), [torch.Generator().manual_seed(seed) for seed in seeds]
+    probes, generators = (
+        Probes.new(case, seeds),
+        [torch.Generator().manual_seed(seed) for seed in seeds],
+    )
     every, size, step = torch.arange(len(rows))[:, None], len(rows[0]), 0
     means, squares = ([torch.zeros_like(values) for values in probes.parameters] for _ in range(2))
     for _ in range(case.epochs):
-        order = torch.stack([each[torch.randperm(size, generator=g)] for each, g in zip(rows, generators, strict=True)])
+        order = torch.stack(
+            [
+                each[torch.randperm(size, generator=g)]
+                for each, g in zip(rows, generators, strict=True)
+            ]
+        )
         for batch in order.split(16, dim=1):
             for values in probes.parameters:
                 values.requires_grad_(True)
             given = states[every, batch]
             logits = probes.logits(given.flatten(1, 2) if case.per_word else given)
             labels = gold[every, batch].flatten(1)
-            losses = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape).mean(1)
+            losses = (
+                cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+                .view(labels.shape)
+                .mean(1)
+            )
             gradients = torch.autograd.grad(losses.sum(), probes.parameters)
-            norms = torch.stack([each.flatten(1).square().sum(1) for each in gradients]).sum(0).sqrt()
+            norms = (
+                torch.stack([each.flatten(1).square().sum(1) for each in gradients]).sum(0).sqrt()
+            )
             scale, step = 1 / (norms + 1e-6).clamp(min=1), step + 1
-            for values, gradient, mean, square in zip(probes.parameters, gradients, means, squares, strict=True):
+            for values, gradient, mean, square in zip(
+                probes.parameters, gradients, means, squares, strict=True
+            ):
                 values.requires_grad_(False)
                 clipped = gradient * scale.view(-1, *[1] * (gradient.ndim - 1))
                 mean.lerp_(clipped, 0.1)
                 square.mul_(0.999).addcmul_(clipped, clipped, value=0.001)
-                values -= LEARNING_RATE / (1 - 0.9**step) * mean / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
+                values -= (
+                    LEARNING_RATE
+                    / (1 - 0.9**step)
+                    * mean
+                    / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
+                )
     return probes
 
 
@@ -234,12 +267,17 @@ class Study:
     def trained(self) -> Probes:
         case, train_rows = self.case, self.rows["train"]
         clusters = torch.arange(case.train) // case.cluster
-        drawn = {sample: drawn_rows(clusters, 1000 * self.number + sample) for sample in range(1, max(RESAMPLES) + 1)}
+        drawn = {
+            sample: drawn_rows(clusters, 1000 * self.number + sample)
+            for sample in range(1, max(RESAMPLES) + 1)
+        }
         rows = [drawn.get(sample, torch.arange(case.train)) for _, _, sample in self.runs]
         states = {setting: train_rows.states(case, seen) for setting, seen in self.seen.items()}
         given = torch.stack([states[variant] for variant, _, _ in self.runs])
         gold = torch.from_numpy(train_rows.gold).expand(len(rows), -1, -1)
-        return train(case, given, gold, rows, [10_000 * (self.number + 1) + seed for _, seed, _ in self.runs])
+        return train(
+            case, given, gold, rows, [10_000 * (self.number + 1) + seed for _, seed, _ in self.runs]
+        )
 
     def outcomes(self, probes: Probes, split: str) -> TaskOutcomes:
         case, rows, values = self.case, self.rows[split], []
@@ -248,21 +286,33 @@ class Study:
             values.append(probes.predicted(which, rows.states(case, seen)))
         size, words = rows.gold.shape
         example = np.repeat(np.arange(size), words)
-        items = pd.DataFrame({"split": "validation", "example": example, "gold": rows.gold.flatten()})
+        items = pd.DataFrame(
+            {"split": "validation", "example": example, "gold": rows.gold.flatten()}
+        )
         if case.per_word:
             items["word"] = np.tile(np.arange(words), size)
         if case.cluster > 1:
             items["cluster"] = example // case.cluster
-        counts = tuple(np.bincount(self.rows["train"].gold.flatten(), minlength=len(case.names)).tolist())
-        runs = pd.DataFrame([(*variant, *number) for variant, *number in self.runs], columns=RUN_KEYS, dtype=object)
+        counts = tuple(
+            np.bincount(self.rows["train"].gold.flatten(), minlength=len(case.names)).tolist()
+        )
+        runs = pd.DataFrame(
+            [(*variant, *number) for variant, *number in self.runs], columns=RUN_KEYS, dtype=object
+        )
         about = ("m", "t", case.metric, case.names, counts)
-        return TaskOutcomes(*about, runs, items, {"predicted": np.concatenate(values)}, (FLOOR.constant or "",))
+        return TaskOutcomes(
+            *about, runs, items, {"predicted": np.concatenate(values)}, (FLOOR.constant or "",)
+        )
 
 
 def drawn(case: Case, number: int) -> Study:
-    chance = np.random.default_rng([number, case.train, case.validation, case.seeds, case.orders, case.cluster])
+    chance = np.random.default_rng(
+        [number, case.train, case.validation, case.seeds, case.orders, case.cluster]
+    )
     sizes = {"train": case.train, "validation": case.validation, "unseen": UNSEEN}
-    return Study(case, number, {split: Rows.drawn(case, size, chance) for split, size in sizes.items()})
+    return Study(
+        case, number, {split: Rows.drawn(case, size, chance) for split, size in sizes.items()}
+    )
 
 
 def coverage(case: Case, studies: int) -> tuple[list[float], dict[int, list[float]]]:
@@ -275,7 +325,9 @@ def coverage(case: Case, studies: int) -> tuple[list[float], dict[int, list[floa
         study = drawn(case, number)
         probes = study.trained()
         unseen, outcomes = study.outcomes(probes, "unseen"), study.outcomes(probes, "validation")
-        scores = MEASURES[case.metric].score(unseen.counts(case.metric, unseen.subsets()[ALL]).sum(1))
+        scores = MEASURES[case.metric].score(
+            unseen.counts(case.metric, unseen.subsets()[ALL]).sum(1)
+        )
         truths.append([float(np.mean(scores[places])) for places in unseen.settings().values()])
         found.append(outcomes)
     original, floor, replaced = np.mean(truths, axis=0).tolist()
@@ -284,7 +336,10 @@ def coverage(case: Case, studies: int) -> tuple[list[float], dict[int, list[floa
         rows = []
         for outcomes in found:
             kept = (outcomes.runs["sample"] <= resamples).to_numpy(bool)
-            runs, values = outcomes.runs[kept].reset_index(drop=True), outcomes.values["predicted"][kept]
+            runs, values = (
+                outcomes.runs[kept].reset_index(drop=True),
+                outcomes.values["predicted"][kept],
+            )
             sample = replace(outcomes, runs=runs, values={"predicted": values}).sample(
                 case.metric, outcomes.subsets()[ALL]
             )
@@ -302,7 +357,16 @@ def coverage(case: Case, studies: int) -> tuple[list[float], dict[int, list[floa
 
 
 def table(cases: Sequence[Case], studies: int) -> Iterator[str]:
-    columns = "metric", "training rows", "validation", "seeds", "orders", "cluster", "true reliance", "resamples"
+    columns = (
+        "metric",
+        "training rows",
+        "validation",
+        "seeds",
+        "orders",
+        "cluster",
+        "true reliance",
+        "resamples",
+    )
     yield f"| {' | '.join(columns)} | score | reliance | wrong claim |"
     yield "|---" + "|--:" * 10 + "|"
     for case in cases:
@@ -316,7 +380,9 @@ def table(cases: Sequence[Case], studies: int) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--studies", type=int, default=400)
-    parser.add_argument("--cases", type=int, nargs="*", default=range(len(CASES)), help="numbers of cases, from 0")
+    parser.add_argument(
+        "--cases", type=int, nargs="*", default=range(len(CASES)), help="numbers of cases, from 0"
+    )
     given = parser.parse_args()
     torch.set_num_threads(1)
     for line in table([CASES[number] for number in given.cases], given.studies):

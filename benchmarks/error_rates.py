@@ -95,7 +95,11 @@ class World:
         whole = self.score(self.original) - self.score(self.context_free)
 
         def missed(way: float) -> float:
-            return self.score(self.original) - self.score(tuple(first + way * (last - first))) - self.reliance * whole
+            return (
+                self.score(self.original)
+                - self.score(tuple(first + way * (last - first)))
+                - self.reliance * whole
+            )
 
         place = float(brentq(missed, 0, 1, xtol=1e-12))
         return tuple((first + place * (last - first)).tolist())
@@ -118,7 +122,9 @@ def counts_of(metric: str, gold: np.ndarray, right: np.ndarray) -> Counts:
         counts = [right & true, predicted, true]
         if metric == "matthews_correlation":
             counts = [right & ~true, right & true, ~true, true, ~predicted, predicted]
-    return np.moveaxis(np.stack(counts).astype(float), 0, -1)  # items of one count are adjacent, which is faster
+    return np.moveaxis(
+        np.stack(counts).astype(float), 0, -1
+    )  # items of one count are adjacent, which is faster
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,12 @@ class Size:
 
 
 def study_of(
-    metric: str, counts: Counts, trivial: Counts, clusters: np.ndarray | None, *orders: int, resamples: int = 0
+    metric: str,
+    counts: Counts,
+    trivial: Counts,
+    clusters: np.ndarray | None,
+    *orders: int,
+    resamples: int = 0,
 ) -> Sample:
     """Score runs: `orders` is the number of orders of the original, of each floor, and of the replaced heads.
 
@@ -147,7 +158,9 @@ def study_of(
         values=pseudo_values(measure, by_cluster(counts, clusters)),
         trivial_values=pseudo_values(measure, by_cluster(trivial, clusters))[0],
         settings={setting: table.to_numpy().ravel().tolist() for setting, table in places.items()},
-        runs=pd.DataFrame({"sample": np.tile(np.arange(runs) - runs + resamples + 1, sum(orders)).clip(0)}),
+        runs=pd.DataFrame(
+            {"sample": np.tile(np.arange(runs) - runs + resamples + 1, sum(orders)).clip(0)}
+        ),
         resampled={setting: table.to_numpy().ravel().tolist() for setting, table in drawn.items()},
         trivial=float(measure.score(trivial.sum(1))[0]),
         clusters=clusters,
@@ -161,7 +174,10 @@ def places_of(runs: int, seeds: int, orders: tuple[int, ...]) -> list[dict[Setti
     parts = np.split(np.arange(sum(orders) * runs).reshape(-1, runs), np.cumsum(orders)[:-1])
     settings = (ORIGINALS, *FLOORS[: len(orders) - 2], REPLACED)
     return [
-        {setting: pd.DataFrame(part[:, chosen]) for setting, part in zip(settings, parts, strict=True)}
+        {
+            setting: pd.DataFrame(part[:, chosen])
+            for setting, part in zip(settings, parts, strict=True)
+        }
         for chosen in (slice(seeds), slice(seeds, runs))
     ]
 
@@ -183,7 +199,10 @@ class Draws:
         """Return effects of seeds or orders; with part 1, numbers of examples."""
         r, own = self.correlations[part], self.chance.standard_normal(shape, np.float32)
         if r:
-            own = math.sqrt(r) * self.common[part].standard_normal(shape, np.float32) + math.sqrt(1 - r) * own
+            own = (
+                math.sqrt(r) * self.common[part].standard_normal(shape, np.float32)
+                + math.sqrt(1 - r) * own
+            )
         return own
 
     def examples(self, *shape: int) -> np.ndarray:
@@ -195,30 +214,48 @@ def drawn(world: World, size: Size, draws: Draws) -> Sample:
     """Draw a study of a task; with one order, it is of that order, which has no effect then."""
     units, runs = size.examples, size.seeds + size.resamples
     gold = (draws.chance.random(units) < world.majority).astype(np.int64)
-    hard, kept, common, outcomes = draws.examples(units), draws.examples(units), draws.effects(runs), []
+    hard, kept, common, outcomes = (
+        draws.examples(units),
+        draws.examples(units),
+        draws.effects(runs),
+        [],
+    )
     orders = (1, *[1] * len(world.floors), size.orders)
-    of_rows = np.zeros((len(orders), 1 + size.resamples))  # of all training rows, and of samples of them
+    of_rows = np.zeros(
+        (len(orders), 1 + size.resamples)
+    )  # of all training rows, and of samples of them
     if world.rows:
-        of_rows += math.sqrt(0.5) * (draws.examples(1 + size.resamples) + draws.examples(*of_rows.shape))
+        of_rows += math.sqrt(0.5) * (
+            draws.examples(1 + size.resamples) + draws.examples(*of_rows.shape)
+        )
     for place, rates in enumerate((world.original, *world.floors, world.replaced)):
         like = world.kept * (place in (0, len(orders) - 1))
         moved = world.seed * math.sqrt(0.5) * (common + draws.effects(runs))
-        moved = moved + world.rows * (of_rows[place, 0] + np.append(np.zeros(size.seeds), of_rows[place, 1:]))
+        moved = moved + world.rows * (
+            of_rows[place, 0] + np.append(np.zeros(size.seeds), of_rows[place, 1:])
+        )
         if orders[place] > 1:
             moved = moved + world.order * draws.effects(orders[place], 1)
         own = max(1 - world.shared - like - world.noise, 0.0)
         z = math.sqrt(world.shared) * hard + math.sqrt(like) * kept
         if orders[place] > 1:  # half of what is a setting's own is that of an order
-            z = z + math.sqrt(own / 2) * (draws.examples(units) + draws.examples(orders[place], units)[:, None])
+            z = z + math.sqrt(own / 2) * (
+                draws.examples(units) + draws.examples(orders[place], units)[:, None]
+            )
         elif own:
             z = z + math.sqrt(own) * draws.examples(units)
         if world.noise:
             z = z + math.sqrt(world.noise) * draws.examples(orders[place], runs, units)
-        least = -ndtri((np.array(rates) + np.atleast_2d(moved)[..., None]).clip(1e-9, 1 - 1e-9)).astype(np.float32)
+        least = -ndtri(
+            (np.array(rates) + np.atleast_2d(moved)[..., None]).clip(1e-9, 1 - 1e-9)
+        ).astype(np.float32)
         right = z > (least[..., gold] if rates[0] != rates[1] else least[..., :1])
         outcomes.append(np.broadcast_to(right, (orders[place], runs, units)).reshape(-1, units))
 
-    counts, trivial = (counts_of(world.metric, gold, right) for right in (np.concatenate(outcomes), (gold == 1)[None]))
+    counts, trivial = (
+        counts_of(world.metric, gold, right)
+        for right in (np.concatenate(outcomes), (gold == 1)[None])
+    )
     return study_of(world.metric, counts, trivial, None, *orders, resamples=size.resamples)
 
 
@@ -236,7 +273,10 @@ def judged(study: Sample, true_reliance: float) -> Verdict:
     reliance, spread = reliance_of(study, REPLACED), study.spread(ORIGINALS, *study.floor_settings)
     assert reliance is not None and spread is not None
     counts = all(floor.above() for floor in over_all_floors(study, spread))
-    contrasts = [np.asarray(reliance.drop) - true_reliance * np.asarray(each) for each in reliance.contributions]
+    contrasts = [
+        np.asarray(reliance.drop) - true_reliance * np.asarray(each)
+        for each in reliance.contributions
+    ]
     tested = [reliance.spread.estimate(contrast.tolist()).interval() for contrast in contrasts]
     held = any(each.low <= 0 for each in tested) and any(each.high >= 0 for each in tested)
     passes = counts and reliance.p_below(MARGIN) < 1 - LEVEL
@@ -295,19 +335,32 @@ def studied(case: Case, chance: np.random.Generator) -> Rates:
     for task, world in enumerate(case.tasks):
         correlations = case.alike, case.corpus_alike if case.corpus(task) == 0 else 0.0
         studies.append(drawn(world, case.size, Draws(chance, common, correlations)))
-    verdicts = [judged(study, world.reliance) for study, world in zip(studies, case.tasks, strict=True)]
-    counting = [(verdict, world) for verdict, world in zip(verdicts, case.tasks, strict=True) if verdict.counts]
+    verdicts = [
+        judged(study, world.reliance) for study, world in zip(studies, case.tasks, strict=True)
+    ]
+    counting = [
+        (verdict, world)
+        for verdict, world in zip(verdicts, case.tasks, strict=True)
+        if verdict.counts
+    ]
     claimed = bool(counting) and all(verdict.passes for verdict, _ in counting)
     wrong = claimed and any(world.reliance >= MARGIN for _, world in counting)
     rates = Rates(verdicts[0].counts, claimed, wrong, verdicts[0].held)
     if case.means:
-        mean = mean_reliance([(study, str(case.corpus(task)), REPLACED) for task, study in enumerate(studies)])
+        mean = mean_reliance(
+            [(study, str(case.corpus(task)), REPLACED) for task, study in enumerate(studies)]
+        )
         assert mean is not None
         true_reliance = sum(world.reliance for world in case.tasks) / len(studies)
-        held = mean.low <= true_reliance <= mean.high if len(counting) == len(verdicts) else math.nan
+        held = (
+            mean.low <= true_reliance <= mean.high if len(counting) == len(verdicts) else math.nan
+        )
         return rates._replace(mean_held=held)
     p_values = corrected_p_values([[verdict.reliance.p_below(MARGIN)] for verdict, _ in counting])
-    passed, at_margin = [p < 1 - LEVEL for [p] in p_values], [world.reliance >= MARGIN for _, world in counting]
+    passed, at_margin = (
+        [p < 1 - LEVEL for [p] in p_values],
+        [world.reliance >= MARGIN for _, world in counting],
+    )
     return rates._replace(
         alone_wrong=any(verdict.passes and world.reliance >= MARGIN for verdict, world in counting),
         corrected=sum(passed) / len(passed) if passed else math.nan,
@@ -325,7 +378,12 @@ def batch(work: tuple[Case, int, Sequence[int]]) -> np.ndarray:
 def rates_of(rates: np.ndarray) -> Rates:
     """Return the rate of each conclusion."""
     known = ~np.isnan(rates)
-    return Rates(*(float(rate[ok].mean()) if ok.any() else math.nan for rate, ok in zip(rates.T, known.T, strict=True)))
+    return Rates(
+        *(
+            float(rate[ok].mean()) if ok.any() else math.nan
+            for rate, ok in zip(rates.T, known.T, strict=True)
+        )
+    )
 
 
 # -- cases ------------------------------------------------------------------------------------------------------------
@@ -344,7 +402,9 @@ TASKS = (
 EQUAL, LOWER = (0.0, 0.0), (0.01, 0.03)
 ALIKE = {"shared": 0.9, "kept": 0.05, "noise": 0.03}
 F1 = World(metric="f1", original=(0.70, 0.90), context_free=(0.30, 0.80), majority=0.66)
-MATTHEWS = World(metric="matthews_correlation", original=(0.60, 0.90), context_free=(0.20, 0.90), majority=0.7)
+MATTHEWS = World(
+    metric="matthews_correlation", original=(0.60, 0.90), context_free=(0.20, 0.90), majority=0.7
+)
 RARE = World(original=(0.95, 0.95), context_free=(0.85, 0.85), shared=1, kept=0, noise=0, seed=0)
 SMALL, USUAL = Size(3, 200), Size(5, 2000)
 ROWS, SAMPLED = 0.015, Size(5, 2000, resamples=5)
@@ -365,7 +425,13 @@ OF_ONE: dict[str, tuple[World, Sequence[Size]]] = {
     "training rows differ as much as seeds": (replace(BASE, rows=BASE.seed), [SAMPLED]),
     "training rows differ twice as much": (
         replace(BASE, rows=ROWS),
-        [USUAL, SAMPLED, replace(SAMPLED, examples=200), replace(SAMPLED, seeds=20), replace(SAMPLED, orders=3)],
+        [
+            USUAL,
+            SAMPLED,
+            replace(SAMPLED, examples=200),
+            replace(SAMPLED, seeds=20),
+            replace(SAMPLED, orders=3),
+        ],
     ),
     "the same, others lower by 0.01 and 0.03": (replace(BASE, rows=ROWS, gaps=LOWER), [SAMPLED]),
     "the same, F1": (replace(F1, rows=ROWS), [SAMPLED]),
@@ -391,14 +457,19 @@ OF_SIX: tuple[Column, ...] = (
     ("**corrected: any task wrong**", 2, "corrected_wrong"),
 )
 CORRELATIONS = (0.0, 0.4, 0.8)
-OF_MEANS = tuple((f"mean held: r = {r:.1f}", case, "mean_held") for case, r in enumerate(CORRELATIONS))
+OF_MEANS = tuple(
+    (f"mean held: r = {r:.1f}", case, "mean_held") for case, r in enumerate(CORRELATIONS)
+)
 
 
 def sections(quick: bool = False) -> Sequence[tuple[str, Sequence[Column], list[Row]]]:
     """Return the title, columns and rows of each table, or a few rows of each."""
 
     def losing(worlds: Iterable[World], *reliances: float) -> tuple[World, ...]:
-        return tuple(replace(world, reliance=reliance) for world, reliance in zip(worlds, reliances, strict=True))
+        return tuple(
+            replace(world, reliance=reliance)
+            for world, reliance in zip(worlds, reliances, strict=True)
+        )
 
     of_one: list[Row] = [
         (name, size, [Case(losing([world], reliance), size) for reliance in (0.0, MARGIN)])
@@ -406,7 +477,11 @@ def sections(quick: bool = False) -> Sequence[tuple[str, Sequence[Column], list[
         for size in (sizes[:1] if quick else sizes)
     ]
     of_six, of_means = list[Row](), list[Row]()
-    kinds = ("one floor", (), 0.0), ("three floors", LOWER, 0.0), ("one floor, training rows differ", (), ROWS)
+    kinds = (
+        ("one floor", (), 0.0),
+        ("three floors", LOWER, 0.0),
+        ("one floor, training rows differ", (), ROWS),
+    )
     for name, gaps, rows in kinds:
         worlds = [replace(world, gaps=gaps, rows=rows) for world in TASKS]
         usual = SAMPLED if rows else USUAL
@@ -414,11 +489,20 @@ def sections(quick: bool = False) -> Sequence[tuple[str, Sequence[Column], list[
         reliances = [[0.0] * 6, [MARGIN, *[0.0] * 5], [MARGIN] * 6]
         of_six.append((name, size, [Case(losing(worlds, *each), size, 0.3) for each in reliances]))
         for tasks, examples in ((2, 0.0), (6, 0.5)):
-            size, varied = replace(usual, examples=500), [replace(world, seed=0.02) for world in worlds[:tasks]]
+            size, varied = (
+                replace(usual, examples=500),
+                [replace(world, seed=0.02) for world in worlds[:tasks]],
+            )
             of_tasks = losing(varied, *[MARGIN] * tasks)
             cases = [Case(of_tasks, size, alike, examples, means=True) for alike in CORRELATIONS]
-            of_means.append((f"{tasks} tasks, {name}{', two on one corpus' * bool(examples)}", size, cases))
-    return [("One task", OF_ONE_TASK, of_one), ("Six tasks", OF_SIX, of_six), ("Mean reliance", OF_MEANS, of_means)]
+            of_means.append(
+                (f"{tasks} tasks, {name}{', two on one corpus' * bool(examples)}", size, cases)
+            )
+    return [
+        ("One task", OF_ONE_TASK, of_one),
+        ("Six tasks", OF_SIX, of_six),
+        ("Mean reliance", OF_MEANS, of_means),
+    ]
 
 
 def tables(number: int, processes: int, quick: bool) -> Iterator[str]:
@@ -435,9 +519,14 @@ def tables(number: int, processes: int, quick: bool) -> Iterator[str]:
             yield f"## {title}\n\n{_row('case', *SIZES, *(name for name, _, _ in columns))}"
             yield "|---" + "|--:" * (len(SIZES) + len(columns)) + "|"
             for name, size, cases in rows:
-                rates = [rates_of(np.concatenate([next(made) for _ in range(0, number, AT_ONCE)])) for _ in cases]
+                rates = [
+                    rates_of(np.concatenate([next(made) for _ in range(0, number, AT_ONCE)]))
+                    for _ in cases
+                ]
                 cells = [_percent(getattr(rates[case], rate)) for _, case, rate in columns]
-                yield _row(name, size.seeds, size.orders, f"{size.examples:,}", size.resamples, *cells)
+                yield _row(
+                    name, size.seeds, size.orders, f"{size.examples:,}", size.resamples, *cells
+                )
             yield ""
 
 
@@ -473,12 +562,19 @@ class Population:
     def of(cls, outcomes: TaskOutcomes, cluster: int | None) -> Population:
         """Take the original and all floors; `cluster` is a number of consecutive examples, instead of the clusters."""
         mask = outcomes.subsets()[ALL]
-        sample, examples = outcomes.sample(outcomes.metric, mask), outcomes.items.loc[mask].drop_duplicates("example")
+        sample, examples = (
+            outcomes.sample(outcomes.metric, mask),
+            outcomes.items.loc[mask].drop_duplicates("example"),
+        )
         numbers = examples["example"].to_numpy()
-        known = examples["cluster"].to_numpy() if "cluster" in examples else np.arange(len(examples))
+        known = (
+            examples["cluster"].to_numpy() if "cluster" in examples else np.arange(len(examples))
+        )
         tables = [sample.runs_of(setting) for setting in (ORIGINALS, *sample.floor_settings)]
         seeds = sorted(set.intersection(*(set(table.columns) for table in tables)))
-        original, *floors = (outcomes.counts(outcomes.metric, mask)[table[seeds].to_numpy()[0]] for table in tables)
+        original, *floors = (
+            outcomes.counts(outcomes.metric, mask)[table[seeds].to_numpy()[0]] for table in tables
+        )
         trivial = outcomes.trivial(outcomes.metric, mask)[0]
         clusters = known if cluster is None else numbers // cluster
         return cls(outcomes.task, outcomes.metric, original, floors, trivial, clusters)
@@ -492,7 +588,9 @@ class Population:
     def flipped_share(self, reliance: float) -> float:
         """Return the share of the original's correct answers to flip for this reliance against the highest floor."""
         score = MEASURES[self.metric].score
-        original, *floors = (float(score(counts.sum(1)).mean()) for counts in (self.originals, *self.floors))
+        original, *floors = (
+            float(score(counts.sum(1)).mean()) for counts in (self.originals, *self.floors)
+        )
         return reliance * (original - max(floors)) / original
 
 
@@ -504,7 +602,9 @@ class Design(NamedTuple):
     resampled: bool = True
 
 
-def drawn_from(population: Population, reliance: float, design: Design, chance: np.random.Generator) -> Sample:
+def drawn_from(
+    population: Population, reliance: float, design: Design, chance: np.random.Generator
+) -> Sample:
     """Draw a study with this true reliance from a population.
 
     Half of the drawn seeds are the original, with the floors of the same seeds. The other half are the replaced heads.
@@ -512,7 +612,10 @@ def drawn_from(population: Population, reliance: float, design: Design, chance: 
     """
     members = population.members
     clusters = chance.integers(len(members), size=len(members))
-    sizes, examples = [len(members[each]) for each in clusters], np.concatenate([members[each] for each in clusters])
+    sizes, examples = (
+        [len(members[each]) for each in clusters],
+        np.concatenate([members[each] for each in clusters]),
+    )
     seeds = chance.permutation(len(population.originals))
     first, second = seeds[: design.seeds], seeds[design.seeds : 2 * design.seeds]
     replaced, share = population.originals[second][:, examples], population.flipped_share(reliance)
@@ -524,18 +627,31 @@ def drawn_from(population: Population, reliance: float, design: Design, chance: 
     return study_of(population.metric, counts, population.trivial[None, examples], numbers, *orders)
 
 
-def real_rates(population: Population, reliance: float, design: Design, studies: int, seed: int = 0) -> Rates:
+def real_rates(
+    population: Population, reliance: float, design: Design, studies: int, seed: int = 0
+) -> Rates:
     """Return the rates of what is said of studies with a true reliance."""
     chance = np.random.default_rng(seed)
-    verdicts = [judged(drawn_from(population, reliance, design, chance), reliance) for _ in range(studies)]
-    rates = [Rates(each.counts, each.passes, each.passes and reliance >= MARGIN, each.held) for each in verdicts]
+    verdicts = [
+        judged(drawn_from(population, reliance, design, chance), reliance) for _ in range(studies)
+    ]
+    rates = [
+        Rates(each.counts, each.passes, each.passes and reliance >= MARGIN, each.held)
+        for each in verdicts
+    ]
     return rates_of(np.array(rates, float))
 
 
 def real_table(populations: Iterable[Population], studies: int) -> Iterator[str]:
     """Yield the lines of the table of error rates on real outcomes."""
     yield _row(
-        "task", "floors", "flipped", "intervals resample", "seeds", "clusters", *(name for name, *_ in OF_ONE_TASK)
+        "task",
+        "floors",
+        "flipped",
+        "intervals resample",
+        "seeds",
+        "clusters",
+        *(name for name, *_ in OF_ONE_TASK),
     )
     yield "|---" * 4 + "|--:" * 7 + "|"
     for population in populations:
@@ -543,26 +659,41 @@ def real_table(populations: Iterable[Population], studies: int) -> Iterator[str]
         choices = (False, True) if whole < len(population.clusters) else (False,)
         for flipped, seeds, resampled in product(choices, sorted({min(3, most), most}), choices):
             design = Design(seeds, flipped, resampled)
-            rates = [real_rates(population, reliance, design, studies) for reliance in (0.0, MARGIN)]
+            rates = [
+                real_rates(population, reliance, design, studies) for reliance in (0.0, MARGIN)
+            ]
             names = ["clusters" if chosen else "examples" for chosen in (flipped, resampled)]
             cells = [_percent(getattr(rates[case], rate)) for _, case, rate in OF_ONE_TASK]
             yield _row(population.task, len(population.floors), *names, seeds, f"{whole:,}", *cells)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="200 studies of a few cases")
-    parser.add_argument("--studies", type=int, help="studies of each case; default: 2000, or 200 with --quick")
+    parser.add_argument(
+        "--studies", type=int, help="studies of each case; default: 2000, or 200 with --quick"
+    )
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument(
-        "--outcomes", type=Path, metavar="FOLDER", help="draw studies from its outcomes (accuracy and F1)"
+        "--outcomes",
+        type=Path,
+        metavar="FOLDER",
+        help="draw studies from its outcomes (accuracy and F1)",
     )
     parser.add_argument(
-        "--cluster", nargs="+", default=[], metavar="TASK=N", help="with --outcomes: clusters of N rows"
+        "--cluster",
+        nargs="+",
+        default=[],
+        metavar="TASK=N",
+        help="with --outcomes: clusters of N rows",
     )
     given = parser.parse_args(arguments)
     number = given.studies or (200 if given.quick else 2000)
-    print(f"{number:,} studies per case, in percent; one of 5 has a standard error of {math.sqrt(475 / number):.1f}.\n")
+    print(
+        f"{number:,} studies per case, in percent; one of 5 has a standard error of {math.sqrt(475 / number):.1f}.\n"
+    )
     if given.outcomes:
         clusters = {task: int(size) for task, size in (each.split("=") for each in given.cluster)}
         outcomes, _ = read_outcomes(given.outcomes / "tables" / "outcomes.parquet")

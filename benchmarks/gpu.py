@@ -32,17 +32,33 @@ from papa.model.model import Model
 SHAPES = {
     "BERT-large": (
         transformers.BertConfig,
-        {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
+        {
+            "hidden_size": 1024,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "intermediate_size": 4096,
+        },
         [(64, 128), (32, 512)],
     ),
     "decoder, 1.2 billion": (
         transformers.LlamaConfig,
-        {"hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8}
+        {
+            "hidden_size": 2048,
+            "num_hidden_layers": 16,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+        }
         | {"intermediate_size": 8192, "vocab_size": 128256, "max_position_embeddings": 4096},
         [(16, 512), (4, 2048)],
     ),
 }
-TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 99}
+TINY = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "vocab_size": 99,
+}
 LENGTHS = ("equal", "varied")
 PRECISIONS = ("float32", "tf32", "bfloat16")
 
@@ -77,14 +93,22 @@ def operations(model: transformers.PreTrainedModel, mask: Tensor) -> float:
     config = model.config
     in_layers = sum(values.numel() for name, values in model.named_parameters() if "layer" in name)
     pairs = float(mask.sum(1).square().sum())
-    return 2.0 * in_layers * int(mask.sum()) + 4 * config.num_hidden_layers * config.hidden_size * pairs
+    return (
+        2.0 * in_layers * int(mask.sum())
+        + 4 * config.num_hidden_layers * config.hidden_size * pairs
+    )
 
 
 def mask_of(batch: int, slots: int, lengths: str) -> Tensor:
     """Return the mask of texts that fill all slots, or at least half of them."""
-    drawn = torch.randint(slots // 2, slots + 1, (batch,), generator=torch.Generator().manual_seed(0))
+    drawn = torch.randint(
+        slots // 2, slots + 1, (batch,), generator=torch.Generator().manual_seed(0)
+    )
     drawn[0] = slots
-    return (torch.arange(slots) < (drawn if lengths == "varied" else torch.full_like(drawn, slots))[:, None]).long()
+    return (
+        torch.arange(slots)
+        < (drawn if lengths == "varied" else torch.full_like(drawn, slots))[:, None]
+    ).long()
 
 
 def works(stock: Any, ours: Model, mask: Tensor) -> Iterator[tuple[str, int, Callable[[], object]]]:
@@ -102,16 +126,25 @@ def works(stock: Any, ours: Model, mask: Tensor) -> Iterator[tuple[str, int, Cal
     shape = (ours.layers, ours.heads)
     matrix = torch.rand(*shape, slots, slots, device=ours.device, dtype=ours.dtype)
     yield "all average", 1, partial(run, ours.replacement(matrix))
-    half = [(layer, head) for layer in range(ours.layers) for head in range(ours.heads) if (layer + head) % 2]
+    half = [
+        (layer, head)
+        for layer in range(ours.layers)
+        for head in range(ours.heads)
+        if (layer + head) % 2
+    ]
     yield "half average", 1, partial(run, ours.replacement(matrix, half))
     yield "averaging", 1, torch.no_grad()(partial(Averaging(ours, slots).add, packed))
     raw = torch.zeros(shape, device=ours.device, requires_grad=True)
 
-    mixes = ours.replacement(matrix, mixing=torch.full(shape, 0.5))  # constants are checked and copied only once
+    mixes = ours.replacement(
+        matrix, mixing=torch.full(shape, 0.5)
+    )  # constants are checked and copied only once
 
     def learn() -> None:
         weights = raw.sigmoid().to(ours.dtype)
-        mixed = [replace(mix, weights=of_layer) for mix, of_layer in zip(mixes, weights, strict=True)]
+        mixed = [
+            replace(mix, weights=of_layer) for mix, of_layer in zip(mixes, weights, strict=True)
+        ]
         ours.run(packed, mixed)[-1].float().square().mean().backward()
 
     def eager() -> None:
@@ -133,7 +166,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=0.4, help="duration of each measurement")
     parser.add_argument("--tiny", action="store_true", help="tiny models in 16 slots")
-    parser.add_argument("--models", nargs="+", default=[*SHAPES], help="names, or folders with a config")
+    parser.add_argument(
+        "--models", nargs="+", default=[*SHAPES], help="names, or folders with a config"
+    )
     parser.add_argument("--shapes", nargs="+", help="texts x slots, such as 4x256")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
     options = parser.parse_args(arguments)
@@ -142,8 +177,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     print(f"{name}, torch {torch.__version__}, transformers {transformers.__version__}")
     for title in options.models:
-        kind, settings, shapes = SHAPES.get(title, (transformers.AutoConfig.from_pretrained, {}, []))
-        config = kind(**settings | (TINY if options.tiny else {})) if title in SHAPES else kind(title)
+        kind, settings, shapes = SHAPES.get(
+            title, (transformers.AutoConfig.from_pretrained, {}, [])
+        )
+        config = (
+            kind(**settings | (TINY if options.tiny else {})) if title in SHAPES else kind(title)
+        )
         shapes = [tuple(map(int, shape.split("x"))) for shape in options.shapes or []] or shapes
         if options.tiny and title != "BERT-large":
             config.num_key_value_heads = 2
@@ -151,12 +190,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
             dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
             torch.manual_seed(0)
             with torch.device(device):
-                stock = transformers.AutoModel.from_config(config).to(dtype).eval().requires_grad_(False)
+                stock = (
+                    transformers.AutoModel.from_config(config)
+                    .to(dtype)
+                    .eval()
+                    .requires_grad_(False)
+                )
             ours = Model(copy.deepcopy(stock))
             torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
             best = peak(device, dtype, size, options.seconds)
             print(f"\n{title}, {precision}; peak {best / 1e12:.0f} TFLOP/s\n")
-            print("| texts × slots, lengths | | tokens/s | against stock | share of peak | peak memory, GB |")
+            print(
+                "| texts × slots, lengths | | tokens/s | against stock | share of peak | peak memory, GB |"
+            )
             print("|---|---|--:|--:|--:|--:|")
             for (batch, slots), lengths in product([(2, 16)] if options.tiny else shapes, LENGTHS):
                 mask = mask_of(batch, slots, lengths)
@@ -167,9 +213,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     try:
                         took = seconds(work, device, options.seconds)
                     except torch.OutOfMemoryError:
-                        print(f"| {batch} × {slots}, {lengths} | {label} | out of memory | | | |", flush=True)
+                        print(
+                            f"| {batch} × {slots}, {lengths} | {label} | out of memory | | | |",
+                            flush=True,
+                        )
                         continue
-                    stocks, share = took if label == "stock" else stocks, passes * forward / took / best
+                    stocks, share = (
+                        took if label == "stock" else stocks,
+                        passes * forward / took / best,
+                    )
                     held = torch.cuda.max_memory_allocated() / 1e9 if device.type == "cuda" else 0.0
                     print(
                         f"| {batch} × {slots}, {lengths} | {label} | {tokens / took:,.0f} | {stocks / took:.2f} | "

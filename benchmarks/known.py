@@ -53,9 +53,20 @@ def config(folder: Path, rows: Mapping[str, int] = ROWS, seed: int = 0) -> dict[
             texts = [row["text"] for row in generate(name, split, rows[split], seed)]
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("\n".join([*texts, ""]), encoding="utf-8")
-        corpora[name] = {"files": {split: str(path) for split, path in files.items()}, "slots": SLOTS}
-    by_layer = {"tasks": ["repeats"], "constants": ["average", "zeros"], "orders": ["first-layer-first"]}
-    orders = {"tasks": ["repeats"], "orders": ["lambda", "gradient"], "fractions": ["1", "5/10", "1/10", "0"]}
+        corpora[name] = {
+            "files": {split: str(path) for split, path in files.items()},
+            "slots": SLOTS,
+        }
+    by_layer = {
+        "tasks": ["repeats"],
+        "constants": ["average", "zeros"],
+        "orders": ["first-layer-first"],
+    }
+    orders = {
+        "tasks": ["repeats"],
+        "orders": ["lambda", "gradient"],
+        "fractions": ["1", "5/10", "1/10", "0"],
+    }
     return {
         "name": "known",
         "run": {
@@ -64,7 +75,8 @@ def config(folder: Path, rows: Mapping[str, int] = ROWS, seed: int = 0) -> dict[
             "fractions": ["1", *(f"{kept}/10" for kept in range(9, 0, -1)), "0"],
         },
         "grids": {
-            "averages-and-zeros": {"title": "Averages and zeros, from the first layer on"} | by_layer,
+            "averages-and-zeros": {"title": "Averages and zeros, from the first layer on"}
+            | by_layer,
             "orders": {"title": "Orders of heads"} | orders,
         },
         "models": {"induction": {"path": str(FOLDER)}},
@@ -95,13 +107,18 @@ def costs(results: Path) -> Iterator[tuple[str, float, float]]:
 
     def loss(constants: AnyConstants, heads: list[tuple[int, int]]) -> float:
         logits, ids = model.logits(inputs, constants, heads)[:, :-1], inputs["input_ids"][:, 1:]
-        again = (ids[:, :, None] == ids[:, None]).tril(-1).any(-1) & inputs["attention_mask"][:, 1:].bool()
+        again = (ids[:, :, None] == ids[:, None]).tril(-1).any(-1) & inputs["attention_mask"][
+            :, 1:
+        ].bool()
         again[:, 1:] &= again[:, :-1].clone()  # without repeated words that follow a new word
         return cross_entropy(logits[again], ids[again]).item()
 
     original = loss(average, [])
     for layer, head in product(range(LAYERS), range(HEADS)):
-        yield f"{layer}, {head}", *(loss(kept, [(layer, head)]) - original for kept in (average, zeros))
+        yield (
+            f"{layer}, {head}",
+            *(loss(kept, [(layer, head)]) - original for kept in (average, zeros)),
+        )
 
 
 def study(seed: int, folder: Path) -> tuple[int, dict[str, float]]:
@@ -120,8 +137,12 @@ def study(seed: int, folder: Path) -> tuple[int, dict[str, float]]:
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("results", nargs="?", type=Path, help="the folder for the results of a study")
+    asked = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    asked.add_argument(
+        "results", nargs="?", type=Path, help="the folder for the results of a study"
+    )
     asked.add_argument("--studies", type=int, default=0, help="how many studies are made")
     given = asked.parse_args()
     torch.set_num_threads(1)
@@ -130,7 +151,9 @@ def main() -> None:
         run_here(Plan(checked, given.results, cache=given.results / "cache"))
         print("\n| layer, head | averages | zeros |\n|---|--:|--:|")
         for head, of_average, of_zeros in costs(given.results):
-            print(f"| {head} | {round(of_average, 3) + 0.0:.3f} | {round(of_zeros, 3) + 0.0:.3f} |")  # no -0
+            print(
+                f"| {head} | {round(of_average, 3) + 0.0:.3f} | {round(of_zeros, 3) + 0.0:.3f} |"
+            )  # no -0
         print("\n| order | AUROC |\n|---|--:|")
         for name, area in orders(given.results):
             print(f"| {name} | {area:.2f} |")
@@ -141,8 +164,13 @@ def main() -> None:
         claimed[replaceable] += 1
         ranked.update(name for name, area in areas.items() if area == 1)
         if seed % 10 == 0 or seed == given.studies:
-            heads = ", ".join(f"{number} heads in {times}" for number, times in sorted(claimed.items()))
-            print(f"{count(seed, 'study', 'studies')}: replaceable are {heads}; last in {dict(ranked)}", flush=True)
+            heads = ", ".join(
+                f"{number} heads in {times}" for number, times in sorted(claimed.items())
+            )
+            print(
+                f"{count(seed, 'study', 'studies')}: replaceable are {heads}; last in {dict(ranked)}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -31,24 +31,69 @@ SECONDS, PATIENCE, GIGABYTES = 90, 600, 8
 """Limits of CPU time, wall-clock time and memory for a type."""
 SIZES: Mapping[str, Any] = {
     "vocab_size": 97,
-    **dict.fromkeys("hidden_size d_model n_embd dim embedding_size emb_dim word_embed_proj_dim".split(), 32),
-    **dict.fromkeys(("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers", "decoder_layers"), 4),
+    **dict.fromkeys(
+        "hidden_size d_model n_embd dim embedding_size emb_dim word_embed_proj_dim".split(), 32
+    ),
+    **dict.fromkeys(
+        (
+            "num_hidden_layers",
+            "n_layer",
+            "num_layers",
+            "n_layers",
+            "encoder_layers",
+            "decoder_layers",
+        ),
+        4,
+    ),
     **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), 4),
     **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
-    **dict.fromkeys(("num_key_value_heads", "num_kv_heads", "n_kv_heads", "multi_query_group_num"), 2),
-    **dict.fromkeys("head_dim d_kv qk_rope_head_dim qk_nope_head_dim v_head_dim attention_head_size".split(), 8),
+    **dict.fromkeys(
+        ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "multi_query_group_num"), 2
+    ),
+    **dict.fromkeys(
+        "head_dim d_kv qk_rope_head_dim qk_nope_head_dim v_head_dim attention_head_size".split(), 8
+    ),
     **dict.fromkeys(("kv_lora_rank", "q_lora_rank"), 16),
-    **dict.fromkeys(("intermediate_size", "d_ff", "n_inner", "ffn_dim", "hidden_dim", "moe_intermediate_size"), 48),
-    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim", "shared_expert_intermediate_size", "ffn_hidden_size"), 48),
-    **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"), 64),
+    **dict.fromkeys(
+        ("intermediate_size", "d_ff", "n_inner", "ffn_dim", "hidden_dim", "moe_intermediate_size"),
+        48,
+    ),
+    **dict.fromkeys(
+        (
+            "encoder_ffn_dim",
+            "decoder_ffn_dim",
+            "shared_expert_intermediate_size",
+            "ffn_hidden_size",
+        ),
+        48,
+    ),
+    **dict.fromkeys(
+        ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"), 64
+    ),
     **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 2),
-    **dict.fromkeys(("num_experts_per_tok", "num_selected_experts", "moe_k", "n_group", "topk_group", "moe_topk"), 1),
-    **dict.fromkeys(("num_experts_per_token", "moe_top_k", "num_expert_group", "topk", "num_expert_groups"), 1),
+    **dict.fromkeys(
+        (
+            "num_experts_per_tok",
+            "num_selected_experts",
+            "moe_k",
+            "n_group",
+            "topk_group",
+            "moe_topk",
+        ),
+        1,
+    ),
+    **dict.fromkeys(
+        ("num_experts_per_token", "moe_top_k", "num_expert_group", "topk", "num_expert_groups"), 1
+    ),
     **dict.fromkeys(("num_mem_blocks", "attn_layer_offset"), 1),
     **dict.fromkeys(("attn_layer_period", "expert_layer_period", "layer_group_size"), 2),
-    **dict.fromkeys(("mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "linear_num_value_heads"), 8),
+    **dict.fromkeys(
+        ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "linear_num_value_heads"), 8
+    ),
     **dict.fromkeys(("linear_num_key_heads", "mamba_d_state", "ssm_state_size", "rotary_dim"), 4),
-    **dict.fromkeys(("mamba_d_head", "mamba_head_dim", "linear_key_head_dim", "linear_value_head_dim"), 8),
+    **dict.fromkeys(
+        ("mamba_d_head", "mamba_head_dim", "linear_key_head_dim", "linear_value_head_dim"), 8
+    ),
     **dict.fromkeys(("mamba_d_ssm",), 64),
     **dict.fromkeys(("sliding_window", "local_attention", "attention_window"), 4),
     **dict.fromkeys(("query_pre_attn_scalar",), 8),
@@ -78,7 +123,14 @@ VARIATIONS: tuple[Mapping[str, Any], ...] = (
     {"is_decoder": True},
     {"is_encoder_decoder": False},
     {"default_language": "en_XX", "open": True},
-    {"num_experts": 8, "n_routed_experts": 8, "num_local_experts": 8, "n_group": 2, "topk_group": 2, "open": True},
+    {
+        "num_experts": 8,
+        "n_routed_experts": 8,
+        "num_local_experts": 8,
+        "n_group": 2,
+        "topk_group": 2,
+        "open": True,
+    },
 )
 """Changes of sizes, tried in turn until a model can be built and run; "open" also sets sizes that are None."""
 
@@ -97,29 +149,41 @@ def small_config(kind: str, **changed: Any) -> PreTrainedConfig:
     """Return a config of this type with small sizes, some of them `changed`."""
     from transformers import AutoConfig
 
-    return AutoConfig.for_model(kind, **_small(AutoConfig.for_model(kind).to_dict(), changed) | MIXED.get(kind, {}))
+    return AutoConfig.for_model(
+        kind, **_small(AutoConfig.for_model(kind).to_dict(), changed) | MIXED.get(kind, {})
+    )
 
 
 def _small(said: Mapping[Any, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the changes that make a config, or one inside another, small."""
     named = {name: value for name, value in said.items() if isinstance(name, str)}
-    left_open = {name for name, value in named.items() if value is None and (changed.get("open") or name in LISTED)}
+    left_open = {
+        name
+        for name, value in named.items()
+        if value is None and (changed.get("open") or name in LISTED)
+    }
     small: dict[str, Any] = {
         name: value
         for name, value in (SIZES | changed).items()
         if name in named and (type(named[name]) in (int, type(value)) or name in left_open)
     }
     if "num_key_value_heads" in named:  # models that compress keys have as many as queries
-        small["num_key_value_heads"] = changed.get("num_key_value_heads", 4 if "kv_lora_rank" in named else 2)
+        small["num_key_value_heads"] = changed.get(
+            "num_key_value_heads", 4 if "kv_lora_rank" in named else 2
+        )
     small |= {
-        name: min(own_id, 5) for name, own_id in named.items() if name.endswith("_token_id") and type(own_id) is int
+        name: min(own_id, 5)
+        for name, own_id in named.items()
+        if name.endswith("_token_id") and type(own_id) is int
     }
     if named.get("pad_token_id", 0) is None:
         small["pad_token_id"] = 0
     layers = next((named[name] for name in LAYERS if type(named.get(name)) is int), None)
     for name, value in named.items():
         if isinstance(value, list) and (len(value) == layers or name in LISTED):
-            small[name] = (list({repr(one): one for one in value}.values()) * 4)[:4]  # what is listed layer by layer
+            small[name] = (list({repr(one): one for one in value}.values()) * 4)[
+                :4
+            ]  # what is listed layer by layer
         elif isinstance(value, dict) and (name.endswith("_config") or "model_type" in value):
             small[name] = {"model_type": value["model_type"]} if "model_type" in value else {}
             small[name] |= _small(value, changed)
@@ -192,14 +256,22 @@ def check(kind: str) -> dict[str, Any]:
 
     try:
         model = small_model(kind)
-    except Exception as error:  # the sizes may not go together, or the model needs a package that is not there
-        return asdict(Verified(kind, "not made", f"{type(error).__name__}: {shorten(str(error), 250)}"))
+    except (
+        Exception
+    ) as error:  # the sizes may not go together, or the model needs a package that is not there
+        return asdict(
+            Verified(kind, "not made", f"{type(error).__name__}: {shorten(str(error), 250)}")
+        )
     verified = verify(model)
-    if "allowed in torch.float32" in verified.why:  # roundings grow in some models with weights as large as these
+    if (
+        "allowed in torch.float32" in verified.why
+    ):  # roundings grow in some models with weights as large as these
         verified = verify(model.double())
     if verified.form != "refused" and not _loads(kind):
         verified = Verified(
-            kind, "refused", f"checkpoints are an encoder with a decoder; {type(model).__name__} alone can be used"
+            kind,
+            "refused",
+            f"checkpoints are an encoder with a decoder; {type(model).__name__} alone can be used",
         )
     return asdict(replace(verified, kind=kind))  # some types share the class of another
 
@@ -234,11 +306,17 @@ def swept(chosen: list[str]) -> Iterator[dict[str, Any]]:
         process.start()
         theirs.close()
         try:
-            found, why = ours.recv() if ours.poll(PATIENCE) else None, f"took more than {PATIENCE} seconds"
+            found, why = (
+                ours.recv() if ours.poll(PATIENCE) else None,
+                f"took more than {PATIENCE} seconds",
+            )
         except EOFError:
             process.join()
             spent = process.exitcode == -signal.SIGXCPU
-            found, why = None, f"took more than {SECONDS} seconds" if spent else f"ended with {process.exitcode}"
+            found, why = (
+                None,
+                f"took more than {SECONDS} seconds" if spent else f"ended with {process.exitcode}",
+            )
         yield found or asdict(Verified(kind, "not made", why))
         process.kill()
         process.join()
@@ -262,7 +340,9 @@ def updated(page: str, records: list[dict[str, Any]]) -> str:
         for forms in (("packed",), ("padded",), ("refused", "not made"))
     )
     whys = [escape_markdown(shorten(one["why"], 150, placeholder=" …")) for one in rest]
-    reasons = [f"| {one['kind']} | {one['form']} | {why} |" for one, why in zip(rest, whys, strict=True)]
+    reasons = [
+        f"| {one['kind']} | {one['form']} | {why} |" for one, why in zip(rest, whys, strict=True)
+    ]
     tables = {
         "Packed": table_of(packed).markdown(),
         "Padded": table_of(padded).markdown(),
@@ -273,11 +353,15 @@ def updated(page: str, records: list[dict[str, Any]]) -> str:
         page = re.sub(rf"(?m)(^## {title}\n[^|]*)(^\|.*\n)+", rf"\1{escaped}\n", page)
     used = f"**{len(packed) + len(padded)} of {len(records)} types"
     versions = f"transformers {version('transformers')} (torch {version('torch')})"
-    return re.sub(r"\*\*\d+ of \d+ types", used, re.sub(r"transformers \S+ \(torch \S+\)", versions, page))
+    return re.sub(
+        r"\*\*\d+ of \d+ types", used, re.sub(r"transformers \S+ \(torch \S+\)", versions, page)
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("kinds", nargs="*")
     parser.add_argument("--page", type=Path, help="the page to update, docs/models.md")
     given, records = parser.parse_args(sys.argv[1:]), []

@@ -42,12 +42,16 @@ def among(score: float, drawn: np.ndarray) -> dict[str, object]:
     }
 
 
-def compared(outcomes: TaskOutcomes, replaced: Mapping[tuple[str, str], int]) -> Iterator[dict[str, object]]:
+def compared(
+    outcomes: TaskOutcomes, replaced: Mapping[tuple[str, str], int]
+) -> Iterator[dict[str, object]]:
     """Yield rows of the table of a task; `replaced` is the number of heads by model and fraction."""
     sample = outcomes.sample(outcomes.metric, outcomes.subsets()[ALL])
     settings = [setting for setting in sample.settings if setting.order is not None]
     for part in dict.fromkeys((setting.constant, setting.fraction) for setting in settings):
-        tables = [sample.runs_of(each) for each in settings if (each.constant, each.fraction) == part]
+        tables = [
+            sample.runs_of(each) for each in settings if (each.constant, each.fraction) == part
+        ]
         runs = pd.concat(tables, join="inner")  # the seeds that all orders have
         scores = dict[str, dict[int, float]]()  # by the name of an order, and its seed or draw
         for name, places in zip(runs.index, runs.to_numpy(), strict=True):
@@ -64,7 +68,12 @@ def compared(outcomes: TaskOutcomes, replaced: Mapping[tuple[str, str], int]) ->
                 yield row | {"fixed": seed == min(scores[base])}
             if len(scores[base]) > 1:
                 mean = among(float(np.mean([*scores[base].values()])), drawn)
-                yield about | {"order": f"{order_name(base)}, mean"} | mean | {"p": np.nan, "fixed": False}
+                yield (
+                    about
+                    | {"order": f"{order_name(base)}, mean"}
+                    | mean
+                    | {"p": np.nan, "fixed": False}
+                )
 
 
 def table(rows: list[dict[str, object]]) -> str:
@@ -78,11 +87,19 @@ def table(rows: list[dict[str, object]]) -> str:
 
 def main(results: Path) -> None:
     try:
-        of_runs = papa.load(results).summary[["model", "fraction", "heads", "kept"]].to_numpy().tolist()
+        of_runs = (
+            papa.load(results).summary[["model", "fraction", "heads", "kept"]].to_numpy().tolist()
+        )
         replaced = {(model, fraction): heads - kept for model, fraction, heads, kept in of_runs}
-        rows = [row for task in read_outcomes(results / OUTCOMES)[0].values() for row in compared(task, replaced)]
+        rows = [
+            row
+            for task in read_outcomes(results / OUTCOMES)[0].values()
+            for row in compared(task, replaced)
+        ]
         if not rows:
-            raise papa.InputError(f"{results} needs random orders and λ or gradients, with the same heads and seeds.")
+            raise papa.InputError(
+                f"{results} needs random orders and λ or gradients, with the same heads and seeds."
+            )
         print(table(rows), NOTE, sep="\n")
     except papa.InputError as error:
         raise SystemExit(f"Error: {error}") from None

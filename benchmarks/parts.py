@@ -34,7 +34,10 @@ def job_of(settings: Settings, stage: str) -> AnyJob:
     def wanted(job: AnyJob) -> bool:
         if isinstance(job.settings, HiddenStates):
             return job.settings.fraction == fraction
-        return job.stage != "probe" or (job.about["fraction"], job.about["seed"]) == (fraction, seed)
+        return job.stage != "probe" or (job.about["fraction"], job.about["seed"]) == (
+            fraction,
+            seed,
+        )
 
     jobs = [job for batch in read_plan(settings["work"])["batches"] for job in jobs_of(batch)]
     return next(job for job in jobs if job.stage == stage and wanted(job))
@@ -50,14 +53,24 @@ def published_part(settings: Settings) -> Callable[[], Report]:
     from benchmarks import published
     from papa.files import read_table
 
-    average_file, task, size = Path(settings["work"], AVERAGE), settings["task"], settings["task"]["batch_size"]
+    average_file, task, size = (
+        Path(settings["work"], AVERAGE),
+        settings["task"],
+        settings["task"]["batch_size"],
+    )
     folder = settings["model"]
     texts = read_table(settings["files"]["texts"]).to_pydict()
     split = {
-        name: torch.tensor([split_name == name for split_name in texts["split"]]) for name in ("train", "validation")
+        name: torch.tensor([split_name == name for split_name in texts["split"]])
+        for name in ("train", "validation")
     }
-    laid_out = published.lay_out(AutoTokenizer.from_pretrained(folder), texts["first"], settings["slots"])
-    inputs = {name: {key: values[rows] for key, values in laid_out.items()} for name, rows in split.items()}
+    laid_out = published.lay_out(
+        AutoTokenizer.from_pretrained(folder), texts["first"], settings["slots"]
+    )
+    inputs = {
+        name: {key: values[rows] for key, values in laid_out.items()}
+        for name, rows in split.items()
+    }
     gold = torch.tensor(texts["label cola"])[split["train"]]
     generator = torch.Generator().manual_seed(0)
 
@@ -81,7 +94,11 @@ def published_part(settings: Settings) -> Callable[[], Report]:
         ready = time.perf_counter()
         published.train(model, probe, training_batches(), task["learning_rate"], mix)
         if not mix:
-            published.predict(model, probe, (batch for _, batch in published.batches_of(inputs["validation"], size)))
+            published.predict(
+                model,
+                probe,
+                (batch for _, batch in published.batches_of(inputs["validation"], size)),
+            )
         return {"before": ready - start, "epoch": time.perf_counter() - ready}
 
     torch.manual_seed(0)
@@ -108,7 +125,9 @@ def replaced_heads(settings: Settings) -> list[tuple[int, int]]:
 def peak_memory(process: str = "self") -> int:
     """The peak of a process's resident memory in bytes; only on Linux."""
     status = Path("/proc", process, "status").read_text()
-    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")))
+    return 1024 * int(
+        next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
+    )
 
 
 def part_of(settings: Settings) -> Callable[[], Report]:

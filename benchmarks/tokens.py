@@ -51,15 +51,23 @@ def difference(outcomes: TaskOutcomes, first: np.ndarray, second: np.ndarray) ->
     floor = outcomes.sample(outcomes.metric, first | True).floor_settings[0]
     original, *others = (loss[runs[each][0]] for each in (ORIGINALS, AVERAGES, floor))
     text, texts = outcomes.items["example"], outcomes.items["example"].max() + 1
-    drops = [[np.bincount(text[mask], (each - original)[mask], texts) for each in others] for mask in (first, second)]
+    drops = [
+        [np.bincount(text[mask], (each - original)[mask], texts) for each in others]
+        for mask in (first, second)
+    ]
     drawn = np.random.default_rng(0).integers(texts, size=(DRAWS, texts))
 
     def between(chosen: np.ndarray) -> np.ndarray:
-        reliance = [averages[chosen].sum(-1) / largest[chosen].sum(-1) for averages, largest in drops]
+        reliance = [
+            averages[chosen].sum(-1) / largest[chosen].sum(-1) for averages, largest in drops
+        ]
         return 100 * (reliance[1] - reliance[0])
 
     with np.errstate(invalid="ignore"):  # no attention contributes to some kinds of tokens
-        measured, (low, high) = between(np.arange(texts)), np.percentile(between(drawn), [2.5, 97.5])
+        measured, (low, high) = (
+            between(np.arange(texts)),
+            np.percentile(between(drawn), [2.5, 97.5]),
+        )
     return "-" if np.isnan(measured) else f"{measured:.1f} points ({low:.1f} to {high:.1f})"
 
 

@@ -28,7 +28,9 @@ def commands() -> str:
     asked = ["papa.cli", "utils", "docs", "--name", "papa", "--title", "Commands"]
     written = CliRunner().invoke(typer.cli.app, asked, catch_exceptions=False).output
     title, _, rest = written.partition("\n")
-    listed = re.sub(r"^\* `(\w+)`: .*$", r"* [`papa \1`](#papa-\1)", rest.strip(), flags=re.MULTILINE)
+    listed = re.sub(
+        r"^\* `(\w+)`: .*$", r"* [`papa \1`](#papa-\1)", rest.strip(), flags=re.MULTILINE
+    )
     return f"""{title}
 
 {GENERATED.format("papa/cli.py")}
@@ -41,7 +43,13 @@ Next: [../config/README.md](../config/README.md) has the keys of a config, [api.
 
 CONFIG_PAGE = "../config/README.md"
 BEGIN, END = "<!-- keys: written by `make docs` -->", "<!-- end of keys -->"
-TYPES = {"array": "list", "boolean": "true or false", "integer": "whole number", "number": "number", "string": "text"}
+TYPES = {
+    "array": "list",
+    "boolean": "true or false",
+    "integer": "whole number",
+    "number": "number",
+    "string": "text",
+}
 BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
@@ -67,11 +75,23 @@ def key_table() -> str:
         name = key.rpartition(".")[2]
         kind = next(kind for kind in kinds if name in kind.model_fields)
         rules = blocks[kind.__name__]["properties"][name]
-        required = all(name in kind.model_fields and kind.model_fields[name].is_required() for kind in kinds)
-        default = f"`{json.dumps(rules['default'])}`" if rules.get("default") not in (None, {}) else ""
-        default = "" if key.startswith("grids.") or key == "layout" else "required" if required else default
+        required = all(
+            name in kind.model_fields and kind.model_fields[name].is_required() for kind in kinds
+        )
+        default = (
+            f"`{json.dumps(rules['default'])}`" if rules.get("default") not in (None, {}) else ""
+        )
+        default = (
+            ""
+            if key.startswith("grids.") or key == "layout"
+            else "required"
+            if required
+            else default
+        )
         effect = description_of(kind, name).replace("<", "&lt;")  # Markdown would take it for HTML
-        rows.append(f"| `{key}` | {_type(rules)} | {default} | {rules.get('unit', '')} | {effect} |")
+        rows.append(
+            f"| `{key}` | {_type(rules)} | {default} | {rules.get('unit', '')} | {effect} |"
+        )
     return "\n".join(rows)
 
 
@@ -87,7 +107,9 @@ def _type(rules: dict) -> str:
         return f"[{', '.join(map(_type, rules['prefixItems']))}]"
     if rules["type"] == "array":
         return f"list of {_type(rules['items'])}"
-    shown = ", ".join(f"{sign} {rules[bound]:,}" for bound, sign in BOUNDS.items() if bound in rules)
+    shown = ", ".join(
+        f"{sign} {rules[bound]:,}" for bound, sign in BOUNDS.items() if bound in rules
+    )
     return f"{TYPES[rules['type']]} {shown}".strip()
 
 
@@ -112,7 +134,11 @@ def _table(match: re.Match[str]) -> str:
         first, *others = re.split(r"^## ", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
         text = next(text for text in others or [first] if heading in ("", text.splitlines()[0]))
         head, rule, *rows = (line for line in text.splitlines() if line.startswith("|"))
-        some += [row for row in rows if not tasks or row.split(" | ")[0].removeprefix("| ") in tasks.split(", ")]
+        some += [
+            row
+            for row in rows
+            if not tasks or row.split(" | ")[0].removeprefix("| ") in tasks.split(", ")
+        ]
     table = re.sub(r"(?<=[ (])-(?=\d)", "−", "\n".join([head, rule, *some]))
     return "\n\n".join([before, table, after])
 
@@ -123,22 +149,37 @@ NUMBERS = r"-?[\d.]+"
 def reliances() -> dict[str, pd.DataFrame]:
     """The rows of each figure of reliance, read from the tables of pages."""
     measured, printed = list[dict[str, object]](), list[dict[str, object]]()
-    for task, metric, trivial, floor, original, *_, constants, _, reliance in _cells("results.md", "| MNLI"):
-        excluded = "not above trivial" if float(original.split()[0]) <= float(trivial) else "not above every floor"
+    for task, metric, trivial, floor, original, *_, constants, _, reliance in _cells(
+        "results.md", "| MNLI"
+    ):
+        excluded = (
+            "not above trivial"
+            if float(original.split()[0]) <= float(trivial)
+            else "not above every floor"
+        )
         excluded = excluded if reliance == "-" else None
-        measured.append(_row("MiniLM", task, metric, original, constants, floor, reliance) | {"excluded": excluded})
-    for model, task, original, *floors, averages, reliance in _cells("published.md", "| RoBERTa BASE | MNLI"):
+        measured.append(
+            _row("MiniLM", task, metric, original, constants, floor, reliance)
+            | {"excluded": excluded}
+        )
+    for model, task, original, *floors, averages, reliance in _cells(
+        "published.md", "| RoBERTa BASE | MNLI"
+    ):
         printed.append(_row(model, task, "", original, averages, max(floors), reliance))
     return {"reliance": pd.DataFrame(measured), "published": pd.DataFrame(printed + measured)}
 
 
 def _cells(page: str, first: str) -> list[list[str]]:
     """The cells of a table, from the row that begins with some text."""
-    rows = f"\n{(DOCS / page).read_text(encoding='utf-8')}".partition(f"\n{first}")[2].partition("\n\n")[0]
+    rows = f"\n{(DOCS / page).read_text(encoding='utf-8')}".partition(f"\n{first}")[2].partition(
+        "\n\n"
+    )[0]
     return [row.strip("| ").split(" | ") for row in f"{first}{rows}".replace("−", "-").splitlines()]
 
 
-def _row(line: str, task: str, metric: str, original: str, constants: str, floor: str, reliance: str) -> dict:
+def _row(
+    line: str, task: str, metric: str, original: str, constants: str, floor: str, reliance: str
+) -> dict:
     scores = [float(cell.split()[0]) for cell in (original, constants, floor)]
     known = [float(number) / 100 for number in re.findall(NUMBERS, reliance) if number != "-"]
     known = known if len(known) == 3 else [sum(known) / 2, *known] if known else [None] * 3
@@ -152,7 +193,9 @@ def draw() -> None:
         chart, printed = figure_of(rows, 0.1).to_dict(), rows[~rows["line"].eq("MiniLM")]
         text = json.dumps(chart, ensure_ascii=False)
         for scores in printed[[*SCORES]].itertuples(index=False):
-            long, short = (" → ".join(f"{score:.{digits}f}" for score in scores[:2]) for digits in (3, 2))
+            long, short = (
+                " → ".join(f"{score:.{digits}f}" for score in scores[:2]) for digits in (3, 2)
+            )
             text = text.replace(f"{long} ({scores[2]:.3f})", f"{short} ({scores[2]:.2f})")
         (DOCS / "figures" / f"{name}.svg").write_text(vlc.vegalite_to_svg(text), encoding="utf-8")
 

@@ -93,7 +93,9 @@ def text_of_notebook(notebook: Path, pages: Path) -> str:
             data = output.get("data", {})
             if "image/png" in data:
                 (pages / "figures").mkdir(exist_ok=True)
-                (pages / f"figures/notebook-{at}.png").write_bytes(base64.b64decode(data["image/png"]))
+                (pages / f"figures/notebook-{at}.png").write_bytes(
+                    base64.b64decode(data["image/png"])
+                )
                 parts.append(f"![what the cell above draws](figures/notebook-{at}.png)")
             elif "text/plain" in data:
                 parts.append("```text\n" + "".join(data["text/plain"]) + "\n```")
@@ -108,7 +110,11 @@ def lay_out(pages: Path) -> None:
     shutil.copy(REPOSITORY / "docs/tables.css", pages)
     for name, path in sources().items():
         source = REPOSITORY / path
-        text = text_of_notebook(source, pages) if source.suffix == ".ipynb" else source.read_text(encoding="utf-8")
+        text = (
+            text_of_notebook(source, pages)
+            if source.suffix == ".ipynb"
+            else source.read_text(encoding="utf-8")
+        )
         if name in UNLISTED:
             title, rest = text.split("\n\n", 1)
             text = f"{title}\n\n{FILTER}\n{rest}"
@@ -121,12 +127,23 @@ def main() -> None:
     listed = set(sources()) - UNLISTED
     if sorted(named) != sorted(listed):
         differing = ", ".join(sorted(set(named) ^ listed))
-        raise SystemExit(f"The navigation of docs/zensical.toml must have each page once, and only pages: {differing}.")
+        raise SystemExit(
+            f"The navigation of docs/zensical.toml must have each page once, and only pages: {differing}."
+        )
     for old in ("pages", "site"):
         shutil.rmtree(BUILD / old, ignore_errors=True)
     lay_out(BUILD / "pages")
     shutil.copyfile(settings, BUILD / settings.name)
-    build = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "--config-file", settings.name]
+    build = [
+        sys.executable,
+        "-m",
+        "zensical",
+        "build",
+        "--strict",
+        "--clean",
+        "--config-file",
+        settings.name,
+    ]
     raise SystemExit(subprocess.run(build, cwd=BUILD).returncode)
 
 

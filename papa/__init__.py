@@ -58,7 +58,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         known = ", ".join(sorted(_MODULES))
-        raise AttributeError(f"papa has no {name!r}; it has {known}", name=name, obj=sys.modules[__name__])
+        raise AttributeError(
+            f"papa has no {name!r}; it has {known}", name=name, obj=sys.modules[__name__]
+        )
     from papa.errors import missing_extra
 
     if name in _STUDY and (missing := missing_extra("study", f"papa.{name}")):

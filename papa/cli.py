@@ -63,7 +63,10 @@ def _print_version(requested: bool) -> None:
 @app.callback(help="How much does a pretrained transformer use input-dependent attention?")
 def papa(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Define the options of `papa` without a command."""
@@ -87,11 +90,15 @@ def _show(result: T, as_json: bool, print_result: Callable[[T, Console], None]) 
 @with_options
 def init(
     config: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The file to write; the config is named after it.")
+        Path,
+        typer.Argument(metavar="FILE", help="The file to write; the config is named after it."),
     ] = Path("papa.yaml"),
     model: Annotated[
         str | None,
-        typer.Option(metavar="MODEL", help="An encoder or a decoder: a hub id, a folder or an installed package."),
+        typer.Option(
+            metavar="MODEL",
+            help="An encoder or a decoder: a hub id, a folder or an installed package.",
+        ),
     ] = None,
     train: Annotated[Path | None, TRAIN] = None,
     *,
@@ -108,13 +115,19 @@ def init(
     from papa.jobs.init import print_started, start
 
     wanted = Wanted(given.columns, given.hold_out, given.drop_empty, given.label_names)
-    _show(start(config, model, train, given.validation, wanted, given.settings), as_json, print_started)
+    _show(
+        start(config, model, train, given.validation, wanted, given.settings),
+        as_json,
+        print_started,
+    )
 
 
 FOR_SNAKEMAKE = {"ignore_unknown_options": True}
 Cores = Annotated[
     str | None,
-    typer.Option("--cores", "-c", metavar="N", help="Number of cores; the default is the profile's, or all."),
+    typer.Option(
+        "--cores", "-c", metavar="N", help="Number of cores; the default is the profile's, or all."
+    ),
 ]
 
 
@@ -137,7 +150,10 @@ def run(
     ] = None,
     cores: Cores = None,
     workflow_profile: Annotated[
-        str, typer.Option(metavar="PROFILE", help="A profile of papa (default, gpu, slurm), or a folder.")
+        str,
+        typer.Option(
+            metavar="PROFILE", help="A profile of papa (default, gpu, slurm), or a folder."
+        ),
     ] = "default",
 ) -> None:
     """Run a config, or resume it. Results go to results/NAME/ in the current folder.
@@ -161,7 +177,9 @@ def run(
 def demo(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SNAKEMAKE", help="Options and targets for snakemake.", show_default=False),
+        typer.Argument(
+            metavar="SNAKEMAKE", help="Options and targets for snakemake.", show_default=False
+        ),
     ] = None,
     cores: Cores = None,
 ) -> None:
@@ -177,7 +195,9 @@ def demo(
 
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--config", metavar="KEY=VALUE", help="Replace a key of the config, as in `papa run`."),
+    typer.Option(
+        "--config", metavar="KEY=VALUE", help="Replace a key of the config, as in `papa run`."
+    ),
 ]
 
 
@@ -190,13 +210,19 @@ def plan(
     config: Annotated[Path, typer.Argument(help="A config, as for `papa run`.")],
     hub_mirror: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="A folder with models and data; replaces the config's `hub_mirror`."),
+        typer.Option(
+            metavar="FOLDER",
+            help="A folder with models and data; replaces the config's `hub_mirror`.",
+        ),
     ] = None,
     changes: Changes = None,
     device: Annotated[
-        str | None, typer.Option(help="Device that runs the models; replaces the config's `device`.")
+        str | None,
+        typer.Option(help="Device that runs the models; replaces the config's `device`."),
     ] = None,
-    cores: Annotated[int | None, typer.Option(min=1, help="Number of cores of the run; the default is all.")] = None,
+    cores: Annotated[
+        int | None, typer.Option(min=1, help="Number of cores of the run; the default is all.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the jobs, time and disk space of a run, and the smallest margin that it can show.
@@ -242,15 +268,28 @@ def _prune(results: Path) -> None:
 def inspect(
     target: Annotated[
         str,
-        typer.Argument(metavar="RESULTS|FILE|MODEL", help="A results folder, a file in it, or a model (id or folder)."),
+        typer.Argument(
+            metavar="RESULTS|FILE|MODEL",
+            help="A results folder, a file in it, or a model (id or folder).",
+        ),
     ],
     kept: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="For results: write the kept heads of each order as CSV.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="For results: write the kept heads of each order as CSV."
+        ),
     ] = None,
-    fraction: Annotated[str, typer.Option(help="With --kept: share of heads that keep their attention.")] = "1/2",
-    device: Annotated[str, typer.Option(help="For a model: the device, auto, cpu or cuda.")] = "auto",
+    fraction: Annotated[
+        str, typer.Option(help="With --kept: share of heads that keep their attention.")
+    ] = "1/2",
+    device: Annotated[
+        str, typer.Option(help="For a model: the device, auto, cpu or cuda.")
+    ] = "auto",
     prune: Annotated[
-        bool, typer.Option("--prune", help="For the folder of all results: delete files that no study needs.")
+        bool,
+        typer.Option(
+            "--prune", help="For the folder of all results: delete files that no study needs."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -333,7 +372,9 @@ def measure(
     train: Annotated[Path, TRAIN],
     *,
     given: Options,
-    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for all results.")] = Path("results/study"),
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for all results.")] = Path(
+        "results/study"
+    ),
     as_json: AsJson = False,
 ) -> None:
     """Measure one model on one data set without the workflow: from texts to the HTML report, in one process.
@@ -347,7 +388,10 @@ def measure(
     with resumable():
         from papa.jobs.measure import measure as measured
 
-        rows = {name: getattr(given, name) for name in ("columns", "label_names", "drop_empty", "hold_out")}
+        rows = {
+            name: getattr(given, name)
+            for name in ("columns", "label_names", "drop_empty", "hold_out")
+        }
         options = cast("MeasureOptions", given.settings | rows)
         study = measured(model, train, validation=given.validation, folder=folder, **options)
     _print_study(study, as_json)
@@ -361,7 +405,10 @@ def _print_study(study: Study, as_json: bool) -> None:
 
 
 def main() -> None:
-    for stream in (sys.stdout, sys.stderr):  # print ? for characters that the terminal cannot encode, such as λ
+    for stream in (
+        sys.stdout,
+        sys.stderr,
+    ):  # print ? for characters that the terminal cannot encode, such as λ
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     app(prog_name="papa")

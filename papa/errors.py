@@ -8,7 +8,19 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from itertools import accumulate
 
-STUDY = ("altair", "datasets", "jinja2", "pandas", "psutil", "pyarrow", "rich", "scipy", "tqdm", "vl_convert", "yaml")
+STUDY = (
+    "altair",
+    "datasets",
+    "jinja2",
+    "pandas",
+    "psutil",
+    "pyarrow",
+    "rich",
+    "scipy",
+    "tqdm",
+    "vl_convert",
+    "yaml",
+)
 EXTRAS = {"study": STUDY, "workflow": (*STUDY, "snakemake", "typer")}
 """The modules that each extra of the distribution brings."""
 
@@ -46,7 +58,9 @@ def listing(items: Iterable[str], limit: int = 200) -> str:
     """List names, separated by commas, in about `limit` characters; count those that are left out."""
     names = list(items)
     fitting = sum(length <= limit for length in accumulate(len(name) + 2 for name in names)) or 1
-    shown = ", ".join(name if len(name) <= limit else f"{name[:limit]}..." for name in names[:fitting])
+    shown = ", ".join(
+        name if len(name) <= limit else f"{name[:limit]}..." for name in names[:fitting]
+    )
     return shown + f" and {len(names) - fitting:,} more" * (len(names) > fitting)
 
 
@@ -54,7 +68,11 @@ def format_bytes(amount: float) -> str:
     """Format a number of bytes: "1.2 GB", "41 GB"."""
     step = next((step for step in range(4) if amount < 1000 ** (step + 1)), 4)
     number, unit = amount / 1000**step, ("B", "kB", "MB", "GB", "TB")[step]
-    return f"{number:.1f} {unit}" if number < 9.95 and number != int(number) else f"{number:,.0f} {unit}"
+    return (
+        f"{number:.1f} {unit}"
+        if number < 9.95 and number != int(number)
+        else f"{number:,.0f} {unit}"
+    )
 
 
 def missing_extra(extra: str, feature: str) -> str | None:
@@ -75,7 +93,11 @@ def format_duration(seconds: float) -> str:
     """Format a duration: "40 s", "5 min", "1.2 hours", "3.4 days"."""
     if 0 < seconds < 1:
         return "< 1 s"
-    for limit, unit, name, digits in ((120, 1, "s", 0), (7200, 60, "min", 0), (172800, 3600, "hours", 1)):
+    for limit, unit, name, digits in (
+        (120, 1, "s", 0),
+        (7200, 60, "min", 0),
+        (172800, 3600, "hours", 1),
+    ):
         if seconds < limit:
             return f"{seconds / unit:.{digits}f} {name}"
     return f"{seconds / 86400:.1f} days"

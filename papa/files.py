@@ -121,7 +121,9 @@ def replacing(path: PathLike) -> Iterator[Path]:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         for leftover in target.parent.glob(f"{glob.escape(begin)}*.partial"):
-            if leftover == temporary or not _is_running(leftover.name.removeprefix(begin).removesuffix(".partial")):
+            if leftover == temporary or not _is_running(
+                leftover.name.removeprefix(begin).removesuffix(".partial")
+            ):
                 leftover.unlink(missing_ok=True)
         yield temporary
         with open(temporary, "rb+") as written:
@@ -129,7 +131,9 @@ def replacing(path: PathLike) -> Iterator[Path]:
         os.replace(temporary, target)
     except OSError as error:
         reason = f"{target} could not be written ({_reason(error)})"
-        raise InputError(f"{reason}, and the partial file was removed; fix the cause and run again.") from error
+        raise InputError(
+            f"{reason}, and the partial file was removed; fix the cause and run again."
+        ) from error
     finally:
         with suppress(OSError):
             temporary.unlink()
@@ -168,12 +172,20 @@ def reading(path: PathLike, form: str, *damage: type[Exception]) -> Iterator[Non
     except InputError:
         raise
     except explained as error:
-        code = error.errno if isinstance(error, OSError) else None  # libraries also raise OSError, without a code
+        code = (
+            error.errno if isinstance(error, OSError) else None
+        )  # libraries also raise OSError, without a code
         if code in (errno.ENOENT, errno.ENOTDIR):
-            raise DamagedArtefact(f"{path} cannot be read ({_reason(error)}); run the workflow again.") from error
+            raise DamagedArtefact(
+                f"{path} cannot be read ({_reason(error)}); run the workflow again."
+            ) from error
         if code:
-            raise InputError(f"{path} cannot be read ({_reason(error)}); fix the cause and run again.") from error
-        raise DamagedArtefact(f"{path} cannot be read as {form} ({first_line(error)}); {REBUILD}.") from error
+            raise InputError(
+                f"{path} cannot be read ({_reason(error)}); fix the cause and run again."
+            ) from error
+        raise DamagedArtefact(
+            f"{path} cannot be read as {form} ({first_line(error)}); {REBUILD}."
+        ) from error
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
@@ -193,7 +205,9 @@ class TableWriter:
 
     def end(self) -> None:
         """Write the provenance, with the digest of each row group; callers may add to `facts` before this call."""
-        self._file.add_key_value_metadata({KEY: sealed({**self.facts, "groups": self._groups}, self._record)})
+        self._file.add_key_value_metadata(
+            {KEY: sealed({**self.facts, "groups": self._groups}, self._record)}
+        )
 
 
 @contextmanager
@@ -206,13 +220,18 @@ def writing_table(
     # Outcomes repeat the same columns for every run; in pages that contain several runs, they are five times smaller.
     has_large_pages = "max_rows_per_page" in signature(pq.ParquetWriter).parameters
     options = {"max_rows_per_page": 2**31 - 1} if has_large_pages else {}
-    with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd", **options) as file:
+    with (
+        replacing(path) as temporary,
+        pq.ParquetWriter(temporary, schema, compression="zstd", **options) as file,
+    ):
         writer = TableWriter(file, facts, record)
         yield writer
         writer.end()
 
 
-def write_table(table: pa.Table, path: PathLike, facts: Mapping[str, object], record: Record | None = None) -> None:
+def write_table(
+    table: pa.Table, path: PathLike, facts: Mapping[str, object], record: Record | None = None
+) -> None:
     """Write a table as Parquet, with its record and with `facts` about it (JSON values)."""
     with writing_table(path, table.schema, facts, record) as writer:
         writer.write(table)
@@ -236,14 +255,19 @@ class TableFile:
         """Return a row group; raise `DamagedArtefact` if its digest is wrong."""
         table = self.file.read_row_group(index, use_threads=False)
         if digest_of_table(table) != self._digests[index]:
-            raise DamagedArtefact(f"{self.path} is damaged (rows have changed since they were written); {REBUILD}.")
+            raise DamagedArtefact(
+                f"{self.path} is damaged (rows have changed since they were written); {REBUILD}."
+            )
         return table
 
     def read(self, indices: Iterable[int] | None = None) -> pa.Table:
         """Return some row groups (None: all) as one table."""
         import pyarrow as pa
 
-        tables = [self.group(index) for index in (range(len(self._digests)) if indices is None else indices)]
+        tables = [
+            self.group(index)
+            for index in (range(len(self._digests)) if indices is None else indices)
+        ]
         table = pa.concat_tables(tables) if tables else self.schema.empty_table()
         return table.replace_schema_metadata()
 
@@ -302,7 +326,9 @@ def _feed(digest: hashlib.blake2b, values: pa.Array) -> None:
         if values.null_count:
             digest.update(values.is_valid().to_numpy(zero_copy_only=False).tobytes())
         if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            digest.update(np.asarray(pc.list_value_length(values).fill_null(0), dtype="<i8").tobytes())
+            digest.update(
+                np.asarray(pc.list_value_length(values).fill_null(0), dtype="<i8").tobytes()
+            )
             _feed(digest, values.flatten())
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
             filled = values.fill_null("")
@@ -310,10 +336,16 @@ def _feed(digest: hashlib.blake2b, values: pa.Array) -> None:
             width = np.dtype("<i8" if pa.types.is_large_string(kind) else "<i4")
             _, offsets, content = filled.buffers()
             if len(filled) and content is not None:
-                ends = np.frombuffer(offsets, width, len(filled) + 1, filled.offset * width.itemsize)
+                ends = np.frombuffer(
+                    offsets, width, len(filled) + 1, filled.offset * width.itemsize
+                )
                 digest.update(memoryview(content)[int(ends[0]) : int(ends[-1])])
         else:
-            filled = values.fill_null(False if pa.types.is_boolean(kind) else 0) if values.null_count else values
+            filled = (
+                values.fill_null(False if pa.types.is_boolean(kind) else 0)
+                if values.null_count
+                else values
+            )
             digest.update(np.ascontiguousarray(filled.to_numpy(zero_copy_only=False)).tobytes())
 
 
@@ -336,7 +368,10 @@ def read_json(path: PathLike) -> dict[str, Any]:
 
 
 def write_tensors(
-    tensors: Mapping[str, Tensor], path: PathLike, facts: Mapping[str, object], record: Record | None = None
+    tensors: Mapping[str, Tensor],
+    path: PathLike,
+    facts: Mapping[str, object],
+    record: Record | None = None,
 ) -> None:
     """Write `tensors` as safetensors, with their record and with `facts` about them."""
     from safetensors.torch import save
@@ -357,7 +392,9 @@ def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, dict(unsealed(path, text, _parts_of_tensors(tensors)).facts)
 
 
-def provenance_of_arrays(facts: Mapping[str, object], record: Record | None, arrays: Mapping[str, np.ndarray]) -> str:
+def provenance_of_arrays(
+    facts: Mapping[str, object], record: Record | None, arrays: Mapping[str, np.ndarray]
+) -> str:
     """Return the provenance of an HDF5 file with these `arrays`; the file stores it in the attribute `KEY`."""
     digests = {name: digest_of_array(values) for name, values in arrays.items()}
     return sealed({**facts, "arrays": digests}, record)
@@ -369,7 +406,9 @@ def check_arrays(path: PathLike, text: str, arrays: Mapping[str, np.ndarray]) ->
     digests = facts.pop("arrays", {})
     for name, values in arrays.items():
         if digests.get(name) != digest_of_array(values):
-            raise DamagedArtefact(f"{path} is damaged ({name} has changed since it was written); {REBUILD}.")
+            raise DamagedArtefact(
+                f"{path} is damaged ({name} has changed since it was written); {REBUILD}."
+            )
     return facts
 
 
@@ -404,7 +443,9 @@ def read_provenance(path: PathLike) -> Provenance | None:
         InputError: the system refused to read the file, which therefore must not be taken for outdated.
     """
     try:
-        with reading(path, "a papa file", Exception):  # a damaged file can make a reader raise any error
+        with reading(
+            path, "a papa file", Exception
+        ):  # a damaged file can make a reader raise any error
             text = _READERS[Path(path).suffix](path)
             return None if text is None else Provenance.parse(text)
     except DamagedArtefact:
@@ -465,7 +506,9 @@ def unsealed(path: PathLike, text: str | bytes | None, parts: Iterable[bytes] = 
         key = provenance.record.key if provenance.record else "none"
         raise DamagedArtefact(f"{path} contains the artefact with the key {key}; {REBUILD}.")
     if provenance.digest != digest_of_json(provenance.facts, parts):
-        raise DamagedArtefact(f"{path} is damaged (it has changed since it was written); {REBUILD}.")
+        raise DamagedArtefact(
+            f"{path} is damaged (it has changed since it was written); {REBUILD}."
+        )
     return provenance
 
 
@@ -486,7 +529,9 @@ def _parts_of_tensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes]:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(
+        value, sort_keys=True, allow_nan=False, ensure_ascii=False, separators=(",", ":")
+    )
 
 
 def _reason(error: Exception) -> str:

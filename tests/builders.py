@@ -18,49 +18,96 @@ from papa.results.views import GridView
 
 
 def outcomes(
-    values: Mapping[Setting, npt.ArrayLike], column: str, items: pd.DataFrame, first_seed: int = 1, **fields: Any
+    values: Mapping[Setting, npt.ArrayLike],
+    column: str,
+    items: pd.DataFrame,
+    first_seed: int = 1,
+    **fields: Any,
 ) -> TaskOutcomes:
     """Outcomes from values `[seed, item]` by setting, whose order may have a draw or a seed."""
     by_setting = {Setting(*setting): np.atleast_2d(rows) for setting, rows in values.items()}
-    runs = [(*setting, first_seed + seed, 0) for setting, rows in by_setting.items() for seed in range(len(rows))]
+    runs = [
+        (*setting, first_seed + seed, 0)
+        for setting, rows in by_setting.items()
+        for seed in range(len(rows))
+    ]
     about = {"model": "m", "task": "t", "names": (), "train_counts": ()} | fields
     frame = pd.DataFrame(runs, columns=RUN_KEYS, dtype=object)
-    return TaskOutcomes(runs=frame, items=items, values={column: np.concatenate([*by_setting.values()])}, **about)
+    return TaskOutcomes(
+        runs=frame, items=items, values={column: np.concatenate([*by_setting.values()])}, **about
+    )
 
 
 def labelled(
-    right: Mapping[Setting, npt.ArrayLike], gold: npt.ArrayLike | None = None, subset: Any = None, **fields: Any
+    right: Mapping[Setting, npt.ArrayLike],
+    gold: npt.ArrayLike | None = None,
+    subset: Any = None,
+    **fields: Any,
 ) -> TaskOutcomes:
     """Outcomes of a task with the labels no (0) and yes (1), by default in turns; `right` is `[seed, example]`."""
     by_setting = {setting: np.atleast_2d(rows).astype(bool) for setting, rows in right.items()}
     size = next(iter(by_setting.values())).shape[1]
     labels = np.arange(size) % 2 if gold is None else np.asarray(gold)
     items = pd.DataFrame({"split": "validation", "example": np.arange(size), "gold": labels})
-    predicted = {setting: np.where(rows, labels, 1 - labels) for setting, rows in by_setting.items()}
+    predicted = {
+        setting: np.where(rows, labels, 1 - labels) for setting, rows in by_setting.items()
+    }
     counts = tuple(np.bincount(labels, minlength=2).tolist())
     about: dict[str, Any] = {"metric": "accuracy", "names": ("no", "yes"), "train_counts": counts}
-    return outcomes(predicted, "predicted", items if subset is None else items.assign(subset=subset), **about | fields)
+    return outcomes(
+        predicted,
+        "predicted",
+        items if subset is None else items.assign(subset=subset),
+        **about | fields,
+    )
 
 
 def texts(
-    losses: Mapping[Setting, npt.ArrayLike], tokens: npt.ArrayLike, guess: float = 4.0, **fields: Any
+    losses: Mapping[Setting, npt.ArrayLike],
+    tokens: npt.ArrayLike,
+    guess: float = 4.0,
+    **fields: Any,
 ) -> TaskOutcomes:
     """Outcomes of a model's own head, without a seed, from nats per token of each text and of a guess without input."""
     counts = np.asarray(tokens)
     text = np.repeat(np.arange(len(counts)), counts)
-    about = {"split": "validation", "example": text, "position": range(len(text)), "trivial": float(guess)}
+    about = {
+        "split": "validation",
+        "example": text,
+        "position": range(len(text)),
+        "trivial": float(guess),
+    }
     by_token = {
         setting: np.broadcast_to(nats, np.broadcast_shapes(np.shape(nats), counts.shape))[..., text]
         for setting, nats in losses.items()
     }
-    return outcomes(by_token, "loss", pd.DataFrame(about), **{"metric": "log_likelihood", "first_seed": 0} | fields)
+    return outcomes(
+        by_token,
+        "loss",
+        pd.DataFrame(about),
+        **{"metric": "log_likelihood", "first_seed": 0} | fields,
+    )
 
 
-def run_record(task: str = "t", fraction: str = "1", seed: int = 1, **fields: Any) -> dict[str, Any]:
+def run_record(
+    task: str = "t", fraction: str = "1", seed: int = 1, **fields: Any
+) -> dict[str, Any]:
     """A run of a model with 24 heads, as the table of runs needs it."""
-    record = {"model": "tiny", "task": task, "fraction": fraction, "seed": seed, "kept": kept(fraction), "heads": 24}
+    record = {
+        "model": "tiny",
+        "task": task,
+        "fraction": fraction,
+        "seed": seed,
+        "kept": kept(fraction),
+        "heads": 24,
+    }
     record |= _replacement(fraction, order="lambda-0")
-    record |= {"rows_train": 1000, "rows_validation": 53, "rows_available_train": 8551, "rows_available_validation": 53}
+    record |= {
+        "rows_train": 1000,
+        "rows_validation": 53,
+        "rows_available_train": 8551,
+        "rows_available_validation": 53,
+    }
     record |= {"cut_train": 7, "cut_validation": 2, "style": "paper", "sample": 0}
     return record | {"learning_rate": 1e-3, "batch_size": 16, "epochs": 4} | fields
 
@@ -68,7 +115,9 @@ def run_record(task: str = "t", fraction: str = "1", seed: int = 1, **fields: An
 def summary_of(measured: Sequence[TaskOutcomes], heads: int = 24) -> pd.DataFrame:
     """The summary of all runs of outcomes, with reliance; the title of a task is its name in capital letters."""
     runs = [
-        run_record(**run, model=task.model, task=task.task, heads=heads, kept=kept(run["fraction"], heads))
+        run_record(
+            **run, model=task.model, task=task.task, heads=heads, kept=kept(run["fraction"], heads)
+        )
         for task in measured
         for run in task.runs.to_dict("records")
     ]
@@ -81,7 +130,10 @@ def kept(fraction: str, heads: int = 24) -> int:
 
 
 def _replacement(fraction: str, order: str) -> dict[str, str | None]:
-    return {"constant": None if fraction == "1" else "average", "order": None if fraction in ("0", "1") else order}
+    return {
+        "constant": None if fraction == "1" else "average",
+        "order": None if fraction in ("0", "1") else order,
+    }
 
 
 def summary_row(
@@ -89,16 +141,38 @@ def summary_row(
 ) -> dict[str, Any]:
     """A row of a summary, or of a grid if it has a `line`; all that is not known is None; `half` is of the interval."""
     row: dict[str, Any] = dict.fromkeys(GRID_COLUMNS if "line" in columns else SUMMARY_COLUMNS)
-    row |= {"model": "m", "task": "t", "fraction": fraction, "kept": kept(fraction, heads), "heads": heads}
-    row |= {"metric": "f1", "main": True, "subset": "all", "mean": mean, "seeds": 3, "status": "counts"}
+    row |= {
+        "model": "m",
+        "task": "t",
+        "fraction": fraction,
+        "kept": kept(fraction, heads),
+        "heads": heads,
+    }
+    row |= {
+        "metric": "f1",
+        "main": True,
+        "subset": "all",
+        "mean": mean,
+        "seeds": 3,
+        "status": "counts",
+    }
     if mean is not None and half is not None:
         row |= {"half_width": half, "low": mean - half, "high": mean + half}
-    return row | _replacement(fraction, order="lambda") | {"title": columns.get("task", "t").upper()} | columns
+    return (
+        row
+        | _replacement(fraction, order="lambda")
+        | {"title": columns.get("task", "t").upper()}
+        | columns
+    )
 
 
-def frame_of(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str] = SUMMARY_COLUMNS) -> pd.DataFrame:
+def frame_of(
+    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str] = SUMMARY_COLUMNS
+) -> pd.DataFrame:
     """Return rows as a table has them when it is read, by default those of a summary."""
-    frame: pd.DataFrame = pa.Table.from_pylist(list(rows), schema=pa.schema(list(columns.items()))).to_pandas()
+    frame: pd.DataFrame = pa.Table.from_pylist(
+        list(rows), schema=pa.schema(list(columns.items()))
+    ).to_pandas()
     return frame
 
 

@@ -18,7 +18,9 @@ def same_results(one: Path, two: Path) -> None:
     compared.
     """
     left, right = set(results_in(one)), set(results_in(two))
-    assert left == right, f"only in {one}: {sorted(left - right)}; only in {two}: {sorted(right - left)}"
+    assert left == right, (
+        f"only in {one}: {sorted(left - right)}; only in {two}: {sorted(right - left)}"
+    )
     differ = [name for name in sorted(left) if _content(one / name) != _content(two / name)]
     assert not differ, f"{one} and {two} differ in {', '.join(differ)}"
 
@@ -27,7 +29,11 @@ def all_intact(folder: Path) -> None:
     """Assert that every file below a folder that a finished job may have left is what was written."""
     for name in results_in(folder):
         path = folder / name
-        if path.suffix in READERS and not path.name.startswith(".") and not path.parent.name.startswith("."):
+        if (
+            path.suffix in READERS
+            and not path.name.startswith(".")
+            and not path.parent.name.startswith(".")
+        ):
             assert (shown := inspect(path))["intact"], shown["damage"]
 
 

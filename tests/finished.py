@@ -34,7 +34,12 @@ LABELS = ("<b>no</b>", "yes")
 TEXTS = [f"{SUBSET} & more", "**a line**\nand another", "word " * 40, "the fourth"]
 TASK = {"corpus": "texts", "subset": "kind", "metric": "accuracy"}
 TASK |= {"learning_rate": 0.001, "batch_size": 8, "epochs": 1}
-ENDS = {"title": "Kinds & ends", "models": ["small"], "constants": ["average", "zeros"], "fractions": ["1", "0"]}
+ENDS = {
+    "title": "Kinds & ends",
+    "models": ["small"],
+    "constants": ["average", "zeros"],
+    "fractions": ["1", "0"],
+}
 CONFIG: dict[str, Any] = {
     "name": "made",
     "floors": ["zeros"],
@@ -46,8 +51,17 @@ CONFIG: dict[str, Any] = {
     },
     "grids": {"ends": ENDS},
     "models": {"small": {"hub": "some/roberta"}, "other": {"path": "somewhere/on/this/machine"}},
-    "corpora": {"texts": {"files": {"train": "a.csv", "validation": "b.csv"}, "first": "text", "slots": SLOTS}},
-    "tasks": {name: TASK | {"label": name, "title": title} for name, title in (("first", TITLE), ("second", "Second"))},
+    "corpora": {
+        "texts": {
+            "files": {"train": "a.csv", "validation": "b.csv"},
+            "first": "text",
+            "slots": SLOTS,
+        }
+    },
+    "tasks": {
+        name: TASK | {"label": name, "title": title}
+        for name, title in (("first", TITLE), ("second", "Second"))
+    },
 }
 """Two models, two tasks, one of them with a title that wants to be a script; three seeds; a second grid."""
 
@@ -92,7 +106,9 @@ class Made(Plan):
         facts = {"rows": {"train": 1024, "validation": EXAMPLES}, "rows_available": {"train": 2048}}
         facts["rows_available"]["validation"] = EXAMPLES
         facts |= {"shared": {"validation": SHARED}, "digests": {"train": columns, "all": columns}}
-        labels = {task: {"names": list(LABELS), "train_counts": self.taught(task)} for task in tasks}
+        labels = {
+            task: {"names": list(LABELS), "train_counts": self.taught(task)} for task in tasks
+        }
         facts |= {"labels": labels, "characters": dict.fromkeys(("train", "validation"), 9)}
         return Prepared(str(self.cache / "data" / f"{corpus}.parquet"), "k", facts)
 
@@ -125,7 +141,12 @@ def write_results(folder: Path, skills: Mapping[str, Skill] = SKILLS, **changes:
             write_table(head_rows(_weights(8 + about["seed"])), job.output, {}, job.record)
         elif job.stage == "learn_lambda":
             weights = _weights(about["seed"])
-            write_table(head_rows([1 - weight for weight in weights], weights), job.output, {"epochs": 2}, job.record)
+            write_table(
+                head_rows([1 - weight for weight in weights], weights),
+                job.output,
+                {"epochs": 2},
+                job.record,
+            )
         else:
             _write_probe(job, plan.skill(about["task"]))
     data = {name: Path(plan.data(name).path) for name in config.corpora_run}
@@ -210,6 +231,10 @@ def _write_tokens(job: Any) -> None:
         "segments": pa.array([[0] * len(row) for row in slots], integers),
         "cut": pa.array([0, 0], pa.int32()),
     }
-    facts = {"slots": SLOTS, "sizes": {"layers": LAYERS, "heads": HEADS}, "rows": {"train": 2, "validation": 0}}
+    facts = {
+        "slots": SLOTS,
+        "sizes": {"layers": LAYERS, "heads": HEADS},
+        "rows": {"train": 2, "validation": 0},
+    }
     facts |= {"style": "paper", "cut": {"train": 3, "validation": job.settings.slots - SLOTS}}
     write_table(pa.table(columns), job.output, facts, job.record)

@@ -54,7 +54,11 @@ def _make(family, folder):
     ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
     # positions start after the padding id
     roberta = {"type_vocab_size": 1, "max_position_embeddings": SLOTS + 2, **ends}
-    deberta = {"relative_attention": True, "position_biased_input": False, "pos_att_type": ["c2p", "p2c"]}
+    deberta = {
+        "relative_attention": True,
+        "position_biased_input": False,
+        "pos_att_type": ["c2p", "p2c"],
+    }
     deberta |= {"type_vocab_size": 0, "max_relative_positions": -1}
     local = {"global_attn_every_n_layers": 2, "local_attention": 8, **ends}
     local |= {"cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id}
@@ -69,7 +73,9 @@ def _make(family, folder):
     common = {"pad_token_id": tokenizer.pad_token_id, "max_position_embeddings": SLOTS}
     settings = SIZES | {"vocab_size": len(tokenizer)} | common | special.get(family, {})
     config = transformers.AutoConfig.for_model(family, **settings)
-    model_class = transformers.AutoModelForCausalLM if family in DECODERS else transformers.AutoModel
+    model_class = (
+        transformers.AutoModelForCausalLM if family in DECODERS else transformers.AutoModel
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model_class.from_config(config).save_pretrained(folder)
@@ -78,7 +84,9 @@ def _make(family, folder):
 def _sentences():
     """Four hundred rows of each task of the demo with texts."""
     for corpus in ("agreement", "inference"):
-        with open(REPOSITORY / f"data/demo/{corpus}/train.csv", encoding="utf-8", newline="") as file:
+        with open(
+            REPOSITORY / f"data/demo/{corpus}/train.csv", encoding="utf-8", newline=""
+        ) as file:
             rows = list(islice(csv.DictReader(file), 400))
         for column in ("first", "second"):
             yield from (row[column] for row in rows if column in row)
@@ -100,9 +108,13 @@ def _byte_level(family):
 
     The tokenizers of most decoders add no special tokens and have no padding token.
     """
-    special = ["<|endoftext|>"] if family in DECODERS else SPECIAL_TOKENS_OF.get(family, SPECIAL_TOKENS)
+    special = (
+        ["<|endoftext|>"] if family in DECODERS else SPECIAL_TOKENS_OF.get(family, SPECIAL_TOKENS)
+    )
     trained = ByteLevelBPETokenizer(add_prefix_space=family not in SPECIAL_TOKENS_OF)
-    trained.train_from_iterator(_sentences(), vocab_size=VOCABULARY, special_tokens=special, show_progress=False)
+    trained.train_from_iterator(
+        _sentences(), vocab_size=VOCABULARY, special_tokens=special, show_progress=False
+    )
     if family in SPECIAL_TOKENS_OF:
         model = json.loads(trained.to_str())["model"]
         vocabulary, merges = model["vocab"], [tuple(pair) for pair in model["merges"]]
@@ -115,4 +127,6 @@ def _byte_level(family):
         trained._tokenizer.post_processor = TemplateProcessing(*templates, ids)
         names = {f"{token[1:-1].lower()}_token": token for token in special}
         names |= {"bos_token": "[CLS]", "eos_token": "[SEP]"}
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=trained._tokenizer, model_max_length=SLOTS, **names)
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=trained._tokenizer, model_max_length=SLOTS, **names
+    )

@@ -26,7 +26,12 @@ CONFIG = {
     "name": "tiny",
     "floors": ["zeros"],
     "resamples": 0,
-    "run": {"models": ["tiny"], "tasks": ["animals", "tags"], "fractions": ["1", "1/2", "0"], "seeds": [1]},
+    "run": {
+        "models": ["tiny"],
+        "tasks": ["animals", "tags"],
+        "fractions": ["1", "1/2", "0"],
+        "seeds": [1],
+    },
     "models": {"tiny": {"path": "models/tiny"}},
     "corpora": {
         "sentences": {
@@ -34,10 +39,20 @@ CONFIG = {
             "first": "sentence",
             "slots": 13,
         },
-        "words": {"files": {split: f"data/words.{split}.jsonl" for split in ROWS}, "words": "words", "slots": 11},
+        "words": {
+            "files": {split: f"data/words.{split}.jsonl" for split in ROWS},
+            "words": "words",
+            "slots": 11,
+        },
     },
     "tasks": {
-        "animals": {"corpus": "sentences", "label": "animal", "subset": "long", "metric": "accuracy"} | TRAINING,
+        "animals": {
+            "corpus": "sentences",
+            "label": "animal",
+            "subset": "long",
+            "metric": "accuracy",
+        }
+        | TRAINING,
         "tags": {"corpus": "words", "label": "tags", "metric": "token_accuracy"} | TRAINING,
     },
 }
@@ -114,7 +129,9 @@ class Copy:
     def snakemake(self, *arguments, before=(), **settings):
         """Run snakemake, with the words of a command `before` it, and return the finished process with its output."""
         command = [*before, *self.command(arguments)]
-        return subprocess.run(command, **self.settings(), capture_output=True, timeout=1800, **settings)
+        return subprocess.run(
+            command, **self.settings(), capture_output=True, timeout=1800, **settings
+        )
 
     def run(self, *arguments):
         process = self.snakemake(*arguments)
@@ -144,13 +161,19 @@ class Copy:
     def started(self, *arguments):
         """Start snakemake in a new group of processes, and return the running process."""
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(self.command(arguments), **self.settings(), **pipes, start_new_session=True)
+        return subprocess.Popen(
+            self.command(arguments), **self.settings(), **pipes, start_new_session=True
+        )
 
     def command(self, arguments):
         return [sys.executable, "-m", "snakemake", *arguments]
 
     def settings(self):
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("PAPA_", "SNAKEMAKE_"))}
+        environment = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("PAPA_", "SNAKEMAKE_"))
+        }
         return {"cwd": self.folder, "env": environment, "text": True}
 
     def planned(self, config=CONFIG, *arguments):
@@ -162,13 +185,21 @@ class Copy:
         assert process.returncode == 0, output
         if "Job stats:" not in output:
             return {}
-        counts = dict(re.findall(r"^([a-z_]+) +(\d+)$", output.split("Job stats:")[1].split("\n\n")[0], re.MULTILINE))
-        return {rule: int(number) for rule, number in counts.items() if rule not in ("total", "all")}
+        counts = dict(
+            re.findall(
+                r"^([a-z_]+) +(\d+)$", output.split("Job stats:")[1].split("\n\n")[0], re.MULTILINE
+            )
+        )
+        return {
+            rule: int(number) for rule, number in counts.items() if rule not in ("total", "all")
+        }
 
 
 def copy_of_repository(folder: Path) -> Copy:
     for part in ("papa", "workflow", "config"):
-        shutil.copytree(REPOSITORY / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            REPOSITORY / part, folder / part, ignore=shutil.ignore_patterns("__pycache__")
+        )
     shutil.copy2(REPOSITORY / "Snakefile", folder)
     (folder / "profiles").symlink_to("workflow/profiles")
     (folder / "data").mkdir()
@@ -184,7 +215,9 @@ def first_rows(folder: Path, name: str, train=60, validation=30):
         text, end = path.read_text(encoding="utf-8"), "\n\n" if path.suffix == ".conll" else "\n"
         target = folder / name / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(end.join([*text.split(end)[: rows + (path.suffix == ".csv")], ""]), encoding="utf-8")
+        target.write_text(
+            end.join([*text.split(end)[: rows + (path.suffix == ".csv")], ""]), encoding="utf-8"
+        )
         files[split] = str(target)
     demo = yaml.safe_load((REPOSITORY / "config/config.yaml").read_text(encoding="utf-8"))
     return demo["corpora"][name] | {"files": files}
@@ -196,7 +229,12 @@ def write_model(folder: Path, seed=0):
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    special = {
+        "pad_token": "[PAD]",
+        "unk_token": "[UNK]",
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+    }
     vocabulary = {word: number for number, word in enumerate([*special.values(), *WORDS])}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -205,9 +243,16 @@ def write_model(folder: Path, seed=0):
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
     )
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=32, **special).save_pretrained(folder)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_max_length=32, **special
+    ).save_pretrained(folder)
     torch.manual_seed(seed)
-    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    sizes = {
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    }
     config = BertConfig(vocab_size=len(vocabulary), max_position_embeddings=32, **sizes)
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
 
@@ -218,11 +263,16 @@ def write_data(folder: Path):
     folder.mkdir(exist_ok=True)
     for split, rows in ROWS.items():
         sentences = [chance.choices(WORDS, k=chance.randint(3, 9)) for _ in range(rows)]
-        lines = [f"{' '.join(words)},{row % 2},{'long' if row % 3 else 'short'}" for row, words in enumerate(sentences)]
+        lines = [
+            f"{' '.join(words)},{row % 2},{'long' if row % 3 else 'short'}"
+            for row, words in enumerate(sentences)
+        ]
         (folder / f"sentences.{split}.csv").write_text(
             "\n".join(["sentence,animal,long", *lines, ""]), encoding="utf-8"
         )
         if split == "train":  # every tag is in the training split
             sentences[:2] = [WORDS[:8], WORDS[8:]]
-        lines = [json.dumps({"words": words, "tags": [word[0] for word in words]}) for words in sentences]
+        lines = [
+            json.dumps({"words": words, "tags": [word[0] for word in words]}) for words in sentences
+        ]
         (folder / f"words.{split}.jsonl").write_text("\n".join([*lines, ""]), encoding="utf-8")

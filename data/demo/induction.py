@@ -135,13 +135,21 @@ def weights() -> dict[str, np.ndarray]:
     tokens = np.eye(TOKENS)
     embedded, placed = np.zeros((TOKENS, SIZE)), np.zeros((SLOTS, SIZE))
     embedded[:, TOKEN], placed[:, POSITION] = tokens, np.eye(SLOTS)
-    named = {"transformer.wte.weight": _balanced(embedded), "transformer.wpe.weight": _balanced(placed)}
+    named = {
+        "transformer.wte.weight": _balanced(embedded),
+        "transformer.wpe.weight": _balanced(placed),
+    }
     # a token, a position and the output of a head are a 1 each; all idle heads of a layer add to the same value
     outputs = [(), (1, 1, 3 * IDLE_SCALE), (1, 1, 5 * IDLE_SCALE, 1), (1, 1, 5 * IDLE_SCALE, 1, 1)]
     states = [(1, 1, *output) for output in outputs]
     # the factors by which LayerNorm multiplies these states if nothing is replaced
-    scales = [(SIZE / (sum(value**2 for value in state) + sum(state) ** 2)) ** 0.5 for state in states]
-    chance, special = random.Random(0), {PREVIOUS: _previous(), FIRST: _first(), INDUCTION: _induction()}
+    scales = [
+        (SIZE / (sum(value**2 for value in state) + sum(state) ** 2)) ** 0.5 for state in states
+    ]
+    chance, special = (
+        random.Random(0),
+        {PREVIOUS: _previous(), FIRST: _first(), INDUCTION: _induction()},
+    )
     for layer in range(LAYERS):
         idle = [_idle(chance, head % 2 == 0) for head in range(HEADS)]
         heads = [special.get((layer, head), idle[head]) for head in range(HEADS)]
@@ -149,7 +157,10 @@ def weights() -> dict[str, np.ndarray]:
         scaled = [SHARPENING * np.hstack(queries), SHARPENING * np.hstack(keys), np.hstack(values)]
         reads, writes = np.zeros((SIZE, HEAD_SIZE)), np.zeros((HEAD_SIZE, SIZE))
         if layer == LAYERS - 1:  # predict the copied token; the MLP of the other layer does nothing
-            reads[COPIED], writes[:, PREDICTED] = tokens / scales[2], tokens / (1 - ATTENTION_THRESHOLD)
+            reads[COPIED], writes[:, PREDICTED] = (
+                tokens / scales[2],
+                tokens / (1 - ATTENTION_THRESHOLD),
+            )
         parts = {
             "attn.c_attn.weight": np.hstack(scaled) / scales[layer],
             "attn.c_attn.bias": np.zeros(3 * HEADS * HEAD_SIZE),
@@ -160,7 +171,9 @@ def weights() -> dict[str, np.ndarray]:
             "mlp.c_proj.weight": _balanced(writes),
             "mlp.c_proj.bias": np.zeros(SIZE),
         }
-        parts |= {f"ln_{number}.{name}": value for number in (1, 2) for name, value in _norm().items()}
+        parts |= {
+            f"ln_{number}.{name}": value for number in (1, 2) for name, value in _norm().items()
+        }
         named |= {f"transformer.h.{layer}.{name}": weight for name, weight in parts.items()}
     named |= {f"transformer.ln_f.{name}": value for name, value in _norm().items()}
     logits = np.zeros((TOKENS, SIZE))
@@ -197,13 +210,20 @@ TOKENIZER_CONFIG = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_len
 
 def tokenizer() -> dict[str, Any]:
     """Return the tokenizer: a word is a token, and `START` begins every text."""
-    start, flags = {"SpecialToken": {"id": START, "type_id": 0}}, ("single_word", "lstrip", "rstrip", "normalized")
-    first, second = ({"Sequence": {"id": name, "type_id": segment}} for segment, name in enumerate("AB"))
+    start, flags = (
+        {"SpecialToken": {"id": START, "type_id": 0}},
+        ("single_word", "lstrip", "rstrip", "normalized"),
+    )
+    first, second = (
+        {"Sequence": {"id": name, "type_id": segment}} for segment, name in enumerate("AB")
+    )
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": 0, "content": START, **dict.fromkeys(flags, False), "special": True}],
+        "added_tokens": [
+            {"id": 0, "content": START, **dict.fromkeys(flags, False), "special": True}
+        ],
         "normalizer": None,
         "pre_tokenizer": {"type": "Whitespace"},
         "post_processor": {

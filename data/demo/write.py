@@ -110,7 +110,9 @@ def agreement(random: Random, split: str, label: str, kind: str) -> dict[str, st
     plural = label == "are"
     subject, distractor = (
         noun + "s" * is_plural
-        for noun, is_plural in zip(random.sample(people, 2), (plural, plural == (kind == "position")), strict=True)
+        for noun, is_plural in zip(
+            random.sample(people, 2), (plural, plural == (kind == "position")), strict=True
+        )
     )
     preposition = random.choice(PREPOSITIONS)
     if kind == "position":
@@ -118,7 +120,8 @@ def agreement(random: Random, split: str, label: str, kind: str) -> dict[str, st
             "first": f"the {random.choice(traits)} {subject} {preposition} the {random.choice(traits)} {distractor}"
         }
     subject, distractor = (
-        join("the", random.choice(["", random.choice(traits)]), noun) for noun in (subject, distractor)
+        join("the", random.choice(["", random.choice(traits)]), noun)
+        for noun in (subject, distractor)
     )
     after = join(subject, preposition, distractor)
     before = join(preposition, distractor, ",", subject)
@@ -222,7 +225,9 @@ NAME = Phrase(
 def reading(random: Random, split: str) -> list[Word]:
     """Write a sentence of the corpus reading."""
     words = random.sample(of(NAME_VERB_NOUN, split), 3)
-    verb, *after = (_phrase(random, split, *pair) for pair in zip((VERB, NOUN, NAME), words, strict=True))
+    verb, *after = (
+        _phrase(random, split, *pair) for pair in zip((VERB, NOUN, NAME), words, strict=True)
+    )
     random.shuffle(after)
     front = random.randrange(3)
     return [
@@ -307,7 +312,10 @@ def generate(name: str, split: str, rows: int, seed: int = 0) -> list[Any]:
         draws = [partial(RUNNING[name], random)]
     else:
         write, labels = LABELLED[name]
-        draws = [partial(_labelled, write, random, split, label, kind) for kind, label in product(KINDS, labels)]
+        draws = [
+            partial(_labelled, write, random, split, label, kind)
+            for kind, label in product(KINDS, labels)
+        ]
     examples: dict[str, Any] = {}
     for draw in cycle(draws):
         if len(examples) == rows:
@@ -319,7 +327,11 @@ def generate(name: str, split: str, rows: int, seed: int = 0) -> list[Any]:
 
 
 def _labelled(
-    write: Callable[[Random, str, str, str], dict[str, str]], random: Random, split: str, label: str, kind: str
+    write: Callable[[Random, str, str, str], dict[str, str]],
+    random: Random,
+    split: str,
+    label: str,
+    kind: str,
 ) -> dict[str, str]:
     return {**write(random, split, label, kind), "label": label, "kind": kind}
 
@@ -328,7 +340,9 @@ def _text(example: Any) -> str:
     """Return an example without its labels, as a text that must not occur twice."""
     if isinstance(example, list):
         return " ".join(word.words for word in example)
-    return " | ".join(example[column] for column in ("first", "second", "text") if column in example)
+    return " | ".join(
+        example[column] for column in ("first", "second", "text") if column in example
+    )
 
 
 def write_texts(folder: Path) -> None:
@@ -341,7 +355,9 @@ def write_texts(folder: Path) -> None:
                 sentences = ["".join("\t".join(word) + "\n" for word in words) for words in rows]
                 path.with_suffix(".conll").write_text("\n".join(sentences), encoding="utf-8")
             elif name in RUNNING:
-                path.with_suffix(".txt").write_text("".join(row["text"] + "\n" for row in rows), encoding="utf-8")
+                path.with_suffix(".txt").write_text(
+                    "".join(row["text"] + "\n" for row in rows), encoding="utf-8"
+                )
             else:
                 with open(path.with_suffix(".csv"), "w", encoding="utf-8", newline="") as file:
                     table = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")

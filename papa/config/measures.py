@@ -67,15 +67,23 @@ class Outcomes:
 
     @classmethod
     def of(
-        cls, measure: Measure, items: Mapping[str, np.ndarray], predicted: np.ndarray, names: Sequence[str]
+        cls,
+        measure: Measure,
+        items: Mapping[str, np.ndarray],
+        predicted: np.ndarray,
+        names: Sequence[str],
     ) -> Outcomes:
         """Combine `predicted` `[item]`, such as the measure's column of `items`, with the other columns of `items`."""
         gold, unit = (items[name].astype(np.int64) for name in (measure.target.right, "example"))
-        return cls(gold, predicted.astype(np.int64 if measure.target.labelled else np.float64), unit, names)
+        return cls(
+            gold, predicted.astype(np.int64 if measure.target.labelled else np.float64), unit, names
+        )
 
     def __post_init__(self) -> None:
         if self.names and not len(self.gold):
-            raise InputError("There is nothing to score, because no example has a label; label some examples.")
+            raise InputError(
+                "There is nothing to score, because no example has a label; label some examples."
+            )
 
     def summed(self, *values: np.ndarray) -> Counts:
         """Sum values over the items of each unit, `[unit, count]`."""
@@ -112,16 +120,24 @@ class Measure:
     name: str  # its name in configs and tables
     title: str  # its name for readers
     target: Target  # what is predicted
-    counts: Callable[[Outcomes], Counts]  # maps outcomes to the counts of each unit, `[unit, count]`
+    counts: Callable[
+        [Outcomes], Counts
+    ]  # maps outcomes to the counts of each unit, `[unit, count]`
     # maps summed counts `[..., count]` to scores `[...]`; an undefined score is 0
     score: Callable[[Counts], np.ndarray]
-    also_reported: tuple[str, ...] = ()  # other metrics of the same outcomes that are reported with this one
+    also_reported: tuple[
+        str, ...
+    ] = ()  # other metrics of the same outcomes that are reported with this one
     low: float = 0.0  # the range of scores
     high: float = 1.0
     column: str = "predicted"  # the column of `OUTCOME_TYPES` that is counted
     has_floors: bool = True  # whether higher is better, so the score has floors and a reliance
-    log_scaled: bool = False  # whether a score of 0 does not mean no skill, so relative drops are undefined
-    guess: Guesser | None = None  # the best guess that ignores the input, if it differs from the target's
+    log_scaled: bool = (
+        False  # whether a score of 0 does not mean no skill, so relative drops are undefined
+    )
+    guess: Guesser | None = (
+        None  # the best guess that ignores the input, if it differs from the target's
+    )
     # returns why label names do not fit the metric, as words after "The metric NAME"; None if they fit
     misfit: Callable[[Sequence[str]], str | None] = lambda names: None
     note: str = ""  # a sentence below tables that explains scores of the model's prediction head
@@ -149,7 +165,11 @@ def _second_class(names: Sequence[str], train_counts: Sequence[int]) -> Guess:
 
 
 def _no_entity(names: Sequence[str], train_counts: Sequence[int]) -> Guess:
-    return Guess("finding no entity", names.index("O")) if "O" in names else _majority("tag", names, train_counts)
+    return (
+        Guess("finding no entity", names.index("O"))
+        if "O" in names
+        else _majority("tag", names, train_counts)
+    )
 
 
 def _frequent_tokens(names: Sequence[str], train_counts: Sequence[int]) -> Guess:
@@ -189,7 +209,9 @@ def _by_label(outcomes: Outcomes) -> Counts:
     """Count the correct, the gold and the predicted items of each label, `[unit, 3 * label]`."""
     gold, predicted, labels = outcomes.gold, outcomes.predicted, range(len(outcomes.names))
     correct = np.where(gold == predicted, gold, -1)
-    return outcomes.summed(*(items == label for items in (correct, gold, predicted) for label in labels))
+    return outcomes.summed(
+        *(items == label for items in (correct, gold, predicted) for label in labels)
+    )
 
 
 LETTERS = {"L": "E", "U": "S", "M": "I"}
@@ -208,13 +230,18 @@ def _entities(outcomes: Outcomes, letters: Mapping[str, str] | None = None) -> C
     spans = []
     for labels in (outcomes.gold, outcomes.predicted):
         # like seqeval, put a word outside every entity after each sentence
-        mark, kind = np.full(len(labels) + len(ends) + 1, "O"), np.full(len(labels) + len(ends) + 1, -1)
+        mark, kind = (
+            np.full(len(labels) + len(ends) + 1, "O"),
+            np.full(len(labels) + len(ends) + 1, -1),
+        )
         mark[gaps + 1], kind[gaps + 1] = marks[labels], type_numbers[labels]
         before, now, differs = mark[:-1], mark[1:], kind[:-1] != kind[1:]
         inside = np.isin(now, ["E", "I"])
         start = np.isin(now, ["B", "S"]) | (np.isin(before, ["E", "S", "O"]) & inside)
         start |= ~np.isin(now, ["O", "."]) & differs
-        end = np.isin(before, ["E", "S"]) | (np.isin(before, ["B", "I"]) & np.isin(now, ["B", "S", "O"]))
+        end = np.isin(before, ["E", "S"]) | (
+            np.isin(before, ["B", "I"]) & np.isin(now, ["B", "S", "O"])
+        )
         end |= ~np.isin(before, ["O", "."]) & differs
         last_start = np.maximum.accumulate(np.where(start, np.arange(len(start)), 0))
         begin = np.concatenate([[0], last_start[:-1]])
@@ -315,19 +342,68 @@ _NEXT = _LOSS | {
 }
 _METRICS = (
     Measure("accuracy", "Accuracy", TEXT, _right, _share),
-    Measure("f1", "F1", TEXT, _binary, _f1, ("accuracy",), guess=_second_class, misfit=_not_two_labels, of_class=True),
-    Measure("matthews_correlation", "Matthews correlation", TEXT, _by_label, _matthews, ("accuracy",), low=-1.0),
-    Measure("entity_f1", "Entity F1", WORD, partial(_entities, letters=LETTERS), _f1, ("token_accuracy",), **_TAGS),
-    Measure("token_accuracy", "Token accuracy", WORD, _right, _share, ("chunk_f1",), task_name="tagging"),
-    Measure("negative_log_perplexity", "Negative log perplexity", MASKED, _sums, _nats, **_LOSS, task_name="masked"),
+    Measure(
+        "f1",
+        "F1",
+        TEXT,
+        _binary,
+        _f1,
+        ("accuracy",),
+        guess=_second_class,
+        misfit=_not_two_labels,
+        of_class=True,
+    ),
+    Measure(
+        "matthews_correlation",
+        "Matthews correlation",
+        TEXT,
+        _by_label,
+        _matthews,
+        ("accuracy",),
+        low=-1.0,
+    ),
+    Measure(
+        "entity_f1",
+        "Entity F1",
+        WORD,
+        partial(_entities, letters=LETTERS),
+        _f1,
+        ("token_accuracy",),
+        **_TAGS,
+    ),
+    Measure(
+        "token_accuracy", "Token accuracy", WORD, _right, _share, ("chunk_f1",), task_name="tagging"
+    ),
+    Measure(
+        "negative_log_perplexity",
+        "Negative log perplexity",
+        MASKED,
+        _sums,
+        _nats,
+        **_LOSS,
+        task_name="masked",
+    ),
     Measure("log_likelihood", "Log-likelihood", NEXT, _sums, _nats, ("perplexity",), **_NEXT),
     # like the published code, accept any label names, even tags without a type
     Measure("chunk_f1", "Chunk F1", WORD, _entities, _f1),
-    Measure("perplexity", "Perplexity", NEXT, _sums, _perplexity, (), 1.0, math.inf, "loss", has_floors=False),
+    Measure(
+        "perplexity",
+        "Perplexity",
+        NEXT,
+        _sums,
+        _perplexity,
+        (),
+        1.0,
+        math.inf,
+        "loss",
+        has_floors=False,
+    ),
 )
 MEASURES = {measure.name: measure for measure in _METRICS}
 """All metrics by name, including those that are only reported with a task's metric."""
-METRICS = {name: measure for name, measure in MEASURES.items() if name not in ("chunk_f1", "perplexity")}
+METRICS = {
+    name: measure for name, measure in MEASURES.items() if name not in ("chunk_f1", "perplexity")
+}
 """The metrics that a task can have, by name. Losses and likelihoods are per token, in nats."""
 
 

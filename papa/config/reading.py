@@ -42,7 +42,9 @@ YAML_HINTS = {
 INTEGER, FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 
 
-def read_config(path: str | os.PathLike[str], changes: Mapping[str, object] | None = None) -> Config:
+def read_config(
+    path: str | os.PathLike[str], changes: Mapping[str, object] | None = None
+) -> Config:
     """Read the config in a YAML file; `changes` replace its keys, block by block.
 
     Raises:
@@ -65,10 +67,14 @@ def config_of(content: object) -> Config:
     """Build a config from a mapping that was read from YAML; raises `InputError`, which names the invalid key."""
     for where, value in _values(content):
         if value is None and where and where.rpartition(".")[2] not in MAY_BE_NULL:
-            raise InputError(f"{where} is empty; set a value, or leave out the key if it is not needed.")
+            raise InputError(
+                f"{where} is empty; set a value, or leave out the key if it is not needed."
+            )
         if isinstance(value, str) and (odd := UNPRINTABLE.search(value) or DIRECTION.search(value)):
             code = f"U+{ord(odd[0]):04X}"
-            raise InputError(f"{where} contains {code}, a line break or another invisible character; remove it.")
+            raise InputError(
+                f"{where} contains {code}, a line break or another invisible character; remove it."
+            )
     try:
         return Config.model_validate(content)
     except ValidationError as error:
@@ -109,7 +115,11 @@ class CarefulLoader(yaml.SafeLoader):
 
     def number(self, node: yaml.ScalarNode) -> int | float:
         """Read a number; reject it if YAML does not read it as people do."""
-        number = self.construct_yaml_int(node) if node.tag == INTEGER else self.construct_yaml_float(node)
+        number = (
+            self.construct_yaml_int(node)
+            if node.tag == INTEGER
+            else self.construct_yaml_float(node)
+        )
         if ":" in node.value or re.fullmatch("[+-]?0[0-7_]+", node.value):
             raise InputError(
                 f"{self.name} contains {node.value} in line {node.start_mark.line + 1}, which YAML reads as {number}; "
@@ -127,13 +137,17 @@ def read_yaml(path: str | os.PathLike[str]) -> object:
     try:
         with open(path, encoding="utf-8") as file:
             content: object = yaml.load(file, Loader=CarefulLoader)
-        json.dumps(content, default=str, skipkeys=True)  # fails if a block contains itself by an alias
+        json.dumps(
+            content, default=str, skipkeys=True
+        )  # fails if a block contains itself by an alias
         return content
     except InputError:
         raise
     except OSError as error:
         raise InputError(f"{os.fspath(path)} cannot be read ({error.strerror}).") from error
-    except Exception as error:  # PyYAML lets errors of many types through, for example those of dates and numbers
+    except (
+        Exception
+    ) as error:  # PyYAML lets errors of many types through, for example those of dates and numbers
         why = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
             problem = " ".join(filter(None, (error.context, error.problem)))
@@ -145,13 +159,20 @@ def read_yaml(path: str | os.PathLike[str]) -> object:
 # -- keys -------------------------------------------------------------------------------------------------------------
 
 
-def keys(blocks: Sequence[type[Block]] = (Config,), where: str = "") -> Iterator[tuple[str, list[type[Block]]]]:
+def keys(
+    blocks: Sequence[type[Block]] = (Config,), where: str = ""
+) -> Iterator[tuple[str, list[type[Block]]]]:
     """Yield the path of every key, and the kinds of blocks that its block can be; a block precedes its keys."""
     for name in dict.fromkeys(name for block in blocks for name in block.model_fields):
         yield f"{where}{name}", list(blocks)
-        annotation = next(block.model_fields[name].annotation for block in blocks if name in block.model_fields)
+        annotation = next(
+            block.model_fields[name].annotation for block in blocks if name in block.model_fields
+        )
         if get_origin(annotation) is not tuple:
-            yield from keys(_blocks_in(annotation), f"{where}{name}." + "NAME." * (get_origin(annotation) is dict))
+            yield from keys(
+                _blocks_in(annotation),
+                f"{where}{name}." + "NAME." * (get_origin(annotation) is dict),
+            )
 
 
 def _blocks_in(annotation: object) -> list[type[Block]]:
@@ -173,8 +194,14 @@ def _documented() -> dict[tuple[str, str], str]:
     tree, descriptions = ast.parse(inspect.getsource(settings)), {}
     for block in (node for node in tree.body if isinstance(node, ast.ClassDef)):
         for key, below in pairwise(block.body):
-            if isinstance(key, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(key.target, ast.Name):
-                descriptions[block.name, key.target.id] = " ".join(ast.literal_eval(below.value).split())
+            if (
+                isinstance(key, ast.AnnAssign)
+                and isinstance(below, ast.Expr)
+                and isinstance(key.target, ast.Name)
+            ):
+                descriptions[block.name, key.target.id] = " ".join(
+                    ast.literal_eval(below.value).split()
+                )
     return descriptions
 
 
@@ -196,7 +223,9 @@ def _rank(error: ErrorDetails) -> int:
     """Rank errors; the first is reported. What decides on the kind of a block comes before what follows."""
     _, blocks, _ = _place(error["loc"])
     name = error["loc"][-1] if error["loc"] else ""
-    if error["type"] == "extra_forbidden" and not any(name in block.model_fields for block in blocks):
+    if error["type"] == "extra_forbidden" and not any(
+        name in block.model_fields for block in blocks
+    ):
         return 0  # it may be a misspelt key that is missing
     if error["type"] == "missing" and len(blocks) > 1:
         return 1
@@ -240,7 +269,10 @@ def _sentence(error: ErrorDetails) -> str:
     name = error["loc"][-1] if error["loc"] else ""
     where, blocks, description = _place(error["loc"])
     # the key that is required decides on the kind of a block
-    deciding = [next((key for key, field in block.model_fields.items() if field.is_required()), "") for block in blocks]
+    deciding = [
+        next((key for key, field in block.model_fields.items() if field.is_required()), "")
+        for block in blocks
+    ]
     known = list(dict.fromkeys(key for block in blocks for key in block.model_fields))
     if kind == "value_error":
         return f"{where}: {error['ctx']['error']}" if where else str(error["ctx"]["error"])
@@ -270,16 +302,21 @@ def _sentence(error: ErrorDetails) -> str:
 def _advice(kind: str, value: object) -> str:
     """Say how to write a number that YAML reads as text, or a text that YAML reads as something else."""
     if kind == "string_type" and not isinstance(value, dict | list | None):
-        return "; put it in quotes" + ", because YAML reads yes, no, on and off as true and false" * isinstance(
-            value, bool
+        return (
+            "; put it in quotes"
+            + ", because YAML reads yes, no, on and off as true and false" * isinstance(value, bool)
         )
     if kind == "tuple_type" and isinstance(value, str | int | float):
         return f"; write [{value}]"
     if kind == "int_type" and re.fullmatch("[+-]?[0-9]+", str(value)):
         return "; write it without quotes (snakemake reads numbers in a block of --config as text, papa run does not)"
     if kind == "bool_type" and re.fullmatch("(?i)yes|no|on|off|true|false", str(value)):
-        return "; write it without quotes, or after --config as True or False" * isinstance(value, str)
-    if kind == "float_type" and (power := re.fullmatch("([+-]?[0-9]+)[eE]([+-]?)([0-9]+)", str(value))):
+        return "; write it without quotes, or after --config as True or False" * isinstance(
+            value, str
+        )
+    if kind == "float_type" and (
+        power := re.fullmatch("([+-]?[0-9]+)[eE]([+-]?)([0-9]+)", str(value))
+    ):
         return f", because YAML reads it as text; write {power[1]}.0e{power[2] or '+'}{power[3]}"
     return ""
 
@@ -297,5 +334,7 @@ def short(value: object) -> str:
 def _join(where: str, part: object) -> str:
     if isinstance(part, int):
         return f"{where}[{part}]"
-    shown = part if isinstance(part, str) and re.fullmatch("[A-Za-z0-9_-]{1,80}", part) else short(part)
+    shown = (
+        part if isinstance(part, str) and re.fullmatch("[A-Za-z0-9_-]{1,80}", part) else short(part)
+    )
     return f"{where}.{shown}" if where else shown

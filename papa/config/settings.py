@@ -18,11 +18,28 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from papa.config.measures import METRICS, TEXT, WORD, Target, check_metric
-from papa.config.variant import CONTEXT_FREE, LIST_NAME_PATTERN, LIST_PREFIX, NAMES, ORDERS, TRAINED_NAMES, Constant
+from papa.config.variant import (
+    CONTEXT_FREE,
+    LIST_NAME_PATTERN,
+    LIST_PREFIX,
+    NAMES,
+    ORDERS,
+    TRAINED_NAMES,
+    Constant,
+)
 from papa.errors import InputError
 
 NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"
@@ -30,7 +47,10 @@ NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"
 
 RUN = "scores_by_heads_replaced"  # the name of the table and figure of `run`; other grids have names in the config
 
-RESERVED = (RUN, *"runs summary claims outcomes heads reliance stability score_and_drop published patterns".split())
+RESERVED = (
+    RUN,
+    *"runs summary claims outcomes heads reliance stability score_and_drop published patterns".split(),
+)
 """The names of tables that papa writes, which no grid can have."""
 
 FORMATS = (".parquet", ".json", ".jsonl", ".csv", ".tsv", ".conll", ".conllu", ".txt")
@@ -46,9 +66,9 @@ ADVICE = {
 
 SPLITS = ("train", "validation")
 
-OF_MACHINES = dict.fromkeys("hub_mirror device threads token_budget keep_hidden_states".split(), True) | {
-    "models": {"__all__": {"path", "package"}}
-}
+OF_MACHINES = dict.fromkeys(
+    "hub_mirror device threads token_budget keep_hidden_states".split(), True
+) | {"models": {"__all__": {"path", "package"}}}
 """Keys that may differ from machine to machine; no result depends on them, beyond rounding."""
 
 if TYPE_CHECKING:
@@ -74,7 +94,13 @@ def fraction(written: object) -> str:
 
 def _listed(written: object) -> object:
     """Return a single name as a list, and null as an empty list."""
-    return (written,) if isinstance(written, str) else tuple(written) if isinstance(written, list) else written or ()
+    return (
+        (written,)
+        if isinstance(written, str)
+        else tuple(written)
+        if isinstance(written, list)
+        else written or ()
+    )
 
 
 def _once(values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
@@ -96,7 +122,9 @@ def _name(written: str) -> str:
 
 def _not_the_cache(name: str) -> str:
     if name == "cache":
-        raise InputError("'cache' is the folder of the files that all studies share; choose another name.")
+        raise InputError(
+            "'cache' is the folder of the files that all studies share; choose another name."
+        )
     return name
 
 
@@ -114,7 +142,9 @@ Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Share = Annotated[str, BeforeValidator(fraction, json_schema_input_type=str | float)]
 Shares = Annotated[tuple[Share, ...], Field(min_length=1, strict=False), Once]
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1, strict=False), Once]
-Head = Annotated[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Field(strict=False)]
+Head = Annotated[
+    tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Field(strict=False)
+]
 Positive = Annotated[int, Field(ge=1)]
 HUB_NAME = "[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9_])?"
 HUB_ID = rf"(?!.*(--|[.][.])){HUB_NAME}(/{HUB_NAME})?"
@@ -139,7 +169,9 @@ def _by_key(**kinds: type[Block]) -> object:
         if isinstance(written, Block):
             return type(written).__name__
         present = written if isinstance(written, Mapping) else {}
-        return next((kinds[key] for key in kinds if present.get(key) is not None), [*kinds.values()][-1]).__name__
+        return next(
+            (kinds[key] for key in kinds if present.get(key) is not None), [*kinds.values()][-1]
+        ).__name__
 
     tagged = (Annotated[kind, Tag(kind.__name__)] for kind in kinds.values())
     return Annotated[Union[tuple(tagged)], Discriminator(kind_of)]  # noqa: UP007
@@ -154,7 +186,9 @@ class HeadFile(Block):
     name: Annotated[
         str,
         Field(pattern=f"^{LIST_NAME_PATTERN}$"),
-        Field(description=f"name of the list: a-z, 0-9 and -, after a letter; the order is called {LIST_PREFIX}NAME"),
+        Field(
+            description=f"name of the list: a-z, 0-9 and -, after a letter; the order is called {LIST_PREFIX}NAME"
+        ),
     ]
 
     @property
@@ -165,7 +199,9 @@ class HeadFile(Block):
 
 AnyOrder = Annotated[
     Annotated[OrderName, Tag("[name]")] | Annotated[HeadFile, Tag("HeadFile")],
-    Discriminator(lambda written: "HeadFile" if isinstance(written, Mapping | HeadFile) else "[name]"),
+    Discriminator(
+        lambda written: "HeadFile" if isinstance(written, Mapping | HeadFile) else "[name]"
+    ),
 ]
 Orders = Annotated[tuple[AnyOrder, ...], Field(min_length=1, strict=False), Once]
 
@@ -174,7 +210,9 @@ def _constant(name: str) -> str:
     return Constant.parse(name).name
 
 
-Constants = Annotated[tuple[Annotated[str, AfterValidator(_constant)], ...], Field(min_length=1, strict=False), Once]
+Constants = Annotated[
+    tuple[Annotated[str, AfterValidator(_constant)], ...], Field(min_length=1, strict=False), Once
+]
 
 
 class RunSettings(Block):
@@ -230,7 +268,9 @@ class _Model(Block):
     @model_validator(mode="after")
     def _has_a_hub_for_the_revision(self) -> _Model:
         if self.revision and not self.hub:
-            raise InputError("`revision` is one on the hub, but there is no `hub`; add it, or remove `revision`.")
+            raise InputError(
+                "`revision` is one on the hub, but there is no `hub`; add it, or remove `revision`."
+            )
         return self
 
 
@@ -304,13 +344,19 @@ class _Corpus(Block):
     @model_validator(mode="after")
     def _has_columns_of_one_kind(self) -> _Corpus:
         if not self.first and not self.words:
-            raise InputError("there is no column of texts; set `first`, or `words` for lists of words.")
+            raise InputError(
+                "there is no column of texts; set `first`, or `words` for lists of words."
+            )
         columns = {"words": ("first", "second", "blocks"), "blocks": ("second",)}
         for key, others in columns.items():
-            if unfit := next((other for other in others if getattr(self, key) and getattr(self, other)), None):
+            if unfit := next(
+                (other for other in others if getattr(self, key) and getattr(self, other)), None
+            ):
                 raise InputError(f"`{key}` and `{unfit}` do not go together; remove one of them.")
         if self.blocks and isinstance(self.cluster, str):
-            raise InputError("with `blocks`, `cluster` must be a number of consecutive blocks, not a column.")
+            raise InputError(
+                "with `blocks`, `cluster` must be a number of consecutive blocks, not a column."
+            )
         return self
 
     @property
@@ -330,9 +376,9 @@ class OnHub(_Corpus):
     """branch, tag or commit of the dataset on the hub"""
     train: Text = "train"
     """name of the training split of the dataset on the hub, or a slice of its rows, such as train[1000:]"""
-    validation: Annotated[tuple[Text, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])] = (
-        "validation",
-    )
+    validation: Annotated[
+        tuple[Text, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])
+    ] = ("validation",)
     """name of the validation split of the dataset on the hub, or a slice of rows, such as train[:1000]; or a list: all
     are scored, and the first is reported; null if it has none"""
 
@@ -381,7 +427,11 @@ class InFiles(_Corpus):
             return written
         files = written.get("files")
         paths = files.values() if isinstance(files, Mapping) else []
-        lines = [Path(SLICE.sub("", path)).suffix.lower() == ".txt" for path in paths if isinstance(path, str)]
+        lines = [
+            Path(SLICE.sub("", path)).suffix.lower() == ".txt"
+            for path in paths
+            if isinstance(path, str)
+        ]
         return {**written, "first": "text"} if lines and all(lines) else written
 
     @property
@@ -413,7 +463,9 @@ class Task(Block):
     """name of the corpus, defined under `corpora`"""
     label: Text | None = None
     """column of the labels: one per example, or a list with one per word; tasks of language modelling have none"""
-    labels: Annotated[tuple[Text, ...] | None, Field(min_length=2, strict=False), AfterValidator(_once)] = None
+    labels: Annotated[
+        tuple[Text, ...] | None, Field(min_length=2, strict=False), AfterValidator(_once)
+    ] = None
     """names of the labels in order (default: the names in the data, or the sorted values)"""
     subset: Text | None = None
     """column that divides the examples (or words) into subsets, which are also scored separately"""
@@ -442,7 +494,9 @@ class Task(Block):
             )
         unfit = [] if target.labelled else ["label", "labels", "subset", "published"]
         if key := next((key for key in unfit if getattr(self, key) is not None), None):
-            raise InputError(f"a task {target.description} has no `{key}`; remove it, or change `metric`.")
+            raise InputError(
+                f"a task {target.description} has no `{key}`; remove it, or change `metric`."
+            )
         return self
 
 
@@ -471,7 +525,9 @@ class Patterns(Block):
 
     tasks: Texts
     """tasks whose average attention is shown; each must be a task that is run"""
-    heads: Annotated[tuple[Head, ...] | None, Field(min_length=1, strict=False), unit("layer, head")] = None
+    heads: Annotated[
+        tuple[Head, ...] | None, Field(min_length=1, strict=False), unit("layer, head")
+    ] = None
     """heads to draw, [layer, head] each, counted from 0 (default: those of the paper)"""
 
 
@@ -539,8 +595,12 @@ class Config(Block):
         written = dict(written)
         run, grids = written.get("run"), written.get("grids")
         if isinstance(run, dict) and isinstance(grids, dict):
-            written["grids"] = {name: run | grid if isinstance(grid, dict) else grid for name, grid in grids.items()}
-        return ({"layout": "published_code"} if written.get("fidelity") == "published_code" else {}) | written
+            written["grids"] = {
+                name: run | grid if isinstance(grid, dict) else grid for name, grid in grids.items()
+            }
+        return (
+            {"layout": "published_code"} if written.get("fidelity") == "published_code" else {}
+        ) | written
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
@@ -568,20 +628,29 @@ class Config(Block):
     @property
     def lists(self) -> dict[str, HeadFile]:
         """The orders by lists in files, by their names."""
-        return {name: order for grid in self.analyses.values() for name, order in grid.lists.items()}
+        return {
+            name: order for grid in self.analyses.values() for name, order in grid.lists.items()
+        }
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
         """The pairs of a model and a task that are run, each once."""
         grids = self.analyses.values()
-        return list(dict.fromkeys(pair for grid in grids for pair in product(grid.models, grid.tasks)))
+        return list(
+            dict.fromkeys(pair for grid in grids for pair in product(grid.models, grid.tasks))
+        )
 
     @property
     def corpora_run(self) -> list[str]:
         """The corpora that tasks and averages of the runs need, each once."""
         grids = self.analyses.values()
         used = [self.tasks[task].corpus for grid in grids for task in grid.tasks]
-        used += [corpus for grid in grids for name in grid.constants if (corpus := Constant.parse(name).corpus)]
+        used += [
+            corpus
+            for grid in grids
+            for name in grid.constants
+            if (corpus := Constant.parse(name).corpus)
+        ]
         return list(dict.fromkeys(used))
 
     def shown(self) -> dict[str, object]:
@@ -596,7 +665,9 @@ class Config(Block):
     def machine(self) -> Machine:
         """The folder of data and models on this machine, and the device to use; raise `InputError` without it."""
         if self.hub_mirror and not os.path.isdir(self.hub_mirror):
-            raise InputError(f"hub_mirror: there is no folder {self.hub_mirror!r} on this machine; correct the path.")
+            raise InputError(
+                f"hub_mirror: there is no folder {self.hub_mirror!r} on this machine; correct the path."
+            )
         return Machine(self.hub_mirror, self.device, self.token_budget)
 
 
@@ -629,26 +700,48 @@ def _check_names(config: Config) -> None:
         used.append((f"{where}.models", "model", grid.models, config.models))
         used.append((f"{where}.tasks", "task", grid.tasks, config.tasks))
         used.append((f"{where}.constants", "corpus", averaged, config.corpora))
-    used += [(f"tasks.{name}.corpus", "corpus", [task.corpus], config.corpora) for name, task in config.tasks.items()]
-    used.append(("patterns.tasks", "task that is run", config.patterns.tasks if config.patterns else (), run))
+    used += [
+        (f"tasks.{name}.corpus", "corpus", [task.corpus], config.corpora)
+        for name, task in config.tasks.items()
+    ]
+    used.append(
+        (
+            "patterns.tasks",
+            "task that is run",
+            config.patterns.tasks if config.patterns else (),
+            run,
+        )
+    )
     for where, what, names, defined in used:
         for unknown in (name for name in names if name not in defined):
-            raise InputError(f"{where}: no {what} is called {unknown!r}; {suggested(unknown, defined)}")
-    titles = [task.title or name for name, task in config.tasks.items()]  # tables name tasks by them
+            raise InputError(
+                f"{where}: no {what} is called {unknown!r}; {suggested(unknown, defined)}"
+            )
+    titles = [
+        task.title or name for name, task in config.tasks.items()
+    ]  # tables name tasks by them
     if twice := next((title for title in titles if titles.count(title) > 1), None):
         raise InputError(f"Two tasks have the title {twice!r}; give each its own.")
     for where, grid in config.grids_by_key.items():
-        other = next((order for name, order in grid.lists.items() if order != config.lists[name]), None)
+        other = next(
+            (order for name, order in grid.lists.items() if order != config.lists[name]), None
+        )
         if other is not None:
             raise InputError(
                 f"{where}.orders has a list with the name {other.name!r}, but another grid has a different one with "
                 "this name; rename one of them, or give both the same file."
             )
-    if taken := next((name for name in config.grids if name in RESERVED or name.startswith("patterns-")), None):
-        raise InputError(f"The grid {taken!r} has the name of another table that papa writes; rename the grid.")
+    if taken := next(
+        (name for name in config.grids if name in RESERVED or name.startswith("patterns-")), None
+    ):
+        raise InputError(
+            f"The grid {taken!r} has the name of another table that papa writes; rename the grid."
+        )
 
 
-CLOSE = 0.75  # how similar a valid name has to be, from 0 to 1, to be suggested instead of a wrong one
+CLOSE = (
+    0.75  # how similar a valid name has to be, from 0 to 1, to be suggested instead of a wrong one
+)
 
 
 def suggested(name: object, valid: Iterable[str]) -> str:
@@ -689,7 +782,9 @@ def _check_task(where: str, task: Task, corpus: Corpus) -> None:
 def _check_trained(config: Config) -> None:
     """Reject trained constants for tasks without labels or probes."""
     for where, grid in config.grids_by_key.items():
-        trained = next((constant for constant in grid.constants if Constant.parse(constant).trained), None)
+        trained = next(
+            (constant for constant in grid.constants if Constant.parse(constant).trained), None
+        )
         unfit = next((task for task in grid.tasks if config.tasks[task].label is None), None)
         if trained and unfit:
             raise InputError(

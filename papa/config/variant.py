@@ -24,8 +24,15 @@ OBSERVED_AT_ONCE = 2**26
 """The number of values of a layer's attention that are computed and summed at once, in blocks of queries."""
 TRAINED_SUFFIX, AVERAGE_OF = "-trained", "average-of-"
 TRAINABLE = ("average", "toeplitz")  # constants from which training can start
-NAMES = ("average", f"{AVERAGE_OF}CORPUS", *AVERAGED[1:], *DATA_FREE)  # the names of untrained constants in a config
-TRAINED_NAMES = tuple(f"{start}{TRAINED_SUFFIX}" for start in TRAINABLE)  # the names of trained constants in a config
+NAMES = (
+    "average",
+    f"{AVERAGE_OF}CORPUS",
+    *AVERAGED[1:],
+    *DATA_FREE,
+)  # the names of untrained constants in a config
+TRAINED_NAMES = tuple(
+    f"{start}{TRAINED_SUFFIX}" for start in TRAINABLE
+)  # the names of trained constants in a config
 BY_LAMBDA = ("lambda", "lambda-reversed")
 SEEDED = (*BY_LAMBDA, "gradient")  # orders by head weights, which depend on a seed
 RANDOM = "random"
@@ -61,7 +68,9 @@ class Constant:
         start = name.removesuffix(TRAINED_SUFFIX)
         trained = start != name
         if start not in KINDS or (trained and start not in TRAINABLE):
-            raise InputError(f"The constant {name!r} does not exist; use one of {', '.join((*NAMES, *TRAINED_NAMES))}.")
+            raise InputError(
+                f"The constant {name!r} does not exist; use one of {', '.join((*NAMES, *TRAINED_NAMES))}."
+            )
         return cls(start, None, trained)
 
     @property
@@ -135,7 +144,9 @@ class Variant:
     def of(cls, constant: Constant, order: Order | None, fraction: Fraction | str) -> Variant:
         """Return a point of a grid, without the parts that do not matter there."""
         fraction = Fraction(fraction)
-        return cls(constant if fraction < 1 else None, order if 0 < fraction < 1 else None, fraction)
+        return cls(
+            constant if fraction < 1 else None, order if 0 < fraction < 1 else None, fraction
+        )
 
     @cached_property
     def path(self) -> str:
@@ -144,7 +155,9 @@ class Variant:
             return "original"
         if self.order is None:
             return f"{self.constant.name}/all"
-        return f"{self.constant.name}/{self.order.name}/kept-{str(self.fraction).replace('/', 'of')}"
+        return (
+            f"{self.constant.name}/{self.order.name}/kept-{str(self.fraction).replace('/', 'of')}"
+        )
 
     @property
     def trained(self) -> bool:

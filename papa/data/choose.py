@@ -106,8 +106,13 @@ class DataSet:
             slots: the slots to use; by default enough for `FITTING_SHARE` of the texts.
         """
         metric, reasons, notes = self.metric, dict(self.reasons), list(self.notes)
-        if "label" not in self.columns and predicts_next(facts.get("architectures"), facts.get("is_decoder")):
-            metric, reasons["metric"] = NEXT.usual_metric, "running text: the decoder predicts next tokens"
+        if "label" not in self.columns and predicts_next(
+            facts.get("architectures"), facts.get("is_decoder")
+        ):
+            metric, reasons["metric"] = (
+                NEXT.usual_metric,
+                "running text: the decoder predicts next tokens",
+            )
         limit = _positions(facts)
         if not self.examples:
             reasons["slots"] = "blocks of running text" if slots is None else "as given"
@@ -121,7 +126,9 @@ class DataSet:
         reasons["slots"] = f"{math.floor(100 * share)}% of texts fit"
         reasons["slots"] += "" if folder else ", estimated without the model's tokenizer"
         if share < FITTING_SHARE:
-            notes.append(f"{WARNING}{1 - share:.0%} of the texts have more than {slots} tokens and are cut.")
+            notes.append(
+                f"{WARNING}{1 - share:.0%} of the texts have more than {slots} tokens and are cut."
+            )
         return replace(self, reasons=reasons, slots=slots, notes=notes)
 
 
@@ -132,7 +139,9 @@ def _positions(facts: Facts) -> int:
         return MAXIMUM_SLOTS
     padding = facts.get("pad_token_id")
     # the position ids of RoBERTa start after that of padding
-    return positions - ("roberta" in str(facts.get("model_type"))) * (1 + (padding if isinstance(padding, int) else 1))
+    return positions - ("roberta" in str(facts.get("model_type"))) * (
+        1 + (padding if isinstance(padding, int) else 1)
+    )
 
 
 def _slots_needed(examples: Sequence[Example], words: bool, folder: PathLike | None) -> list[int]:
@@ -158,12 +167,17 @@ def _tokens(texts: Sequence[Example], tokenizer: PreTrainedTokenizerBase | None)
         joined = (text if isinstance(text, str) else " ".join(text) for text in texts)
         return [len(re.findall(rf"{UNSPACED}|\w{{1,5}}|[^\w\s]", text)) for text in joined]
     split = not isinstance(texts[0], str)
-    encoded = tokenizer(list(texts), add_special_tokens=False, is_split_into_words=split, verbose=False)
+    encoded = tokenizer(
+        list(texts), add_special_tokens=False, is_split_into_words=split, verbose=False
+    )
     return [len(ids) for ids in encoded["input_ids"]]
 
 
 def data_in_files(
-    train: PathLike, validation: PathLike | None = None, wanted: Wanted = ANYTHING, target: PathLike = ""
+    train: PathLike,
+    validation: PathLike | None = None,
+    wanted: Wanted = ANYTHING,
+    target: PathLike = "",
 ) -> DataSet:
     """Choose columns and metric for a data set from the content of its files.
 
@@ -189,8 +203,12 @@ def data_in_files(
     if wanted.changes_rows:
         given = {os.path.realpath(file) for file in files.values() if os.path.isfile(file)}
         files = {split: os.fspath(target).replace("{}", split) for split in SPLITS}
-        if taken := next((file for file in files.values() if os.path.realpath(file) in given), None):
-            raise InputError(f"{taken} would be replaced by the rows that are left; choose another folder.")
+        if taken := next(
+            (file for file in files.values() if os.path.realpath(file) in given), None
+        ):
+            raise InputError(
+                f"{taken} would be replaced by the rows that are left; choose another folder."
+            )
     data = described(splits, files, roles, wanted.labels)
     return replace(data, notes=notes, unwritten=splits if wanted.changes_rows else {})
 
@@ -202,27 +220,45 @@ def validation_file(train: PathLike) -> Path:
 
 
 def described(
-    splits: Mapping[str, Columns], files: dict[str, str], roles: Mapping[str, str], labels: Sequence[str] | None = None
+    splits: Mapping[str, Columns],
+    files: dict[str, str],
+    roles: Mapping[str, str],
+    labels: Sequence[str] | None = None,
 ) -> DataSet:
     """Describe the texts in the columns `roles`, choose a metric for their labels, and check the rows of all splits."""
     train, chosen = splits["train"], dict(roles)
     if "words" in chosen and "second" in chosen:
         fault = f"has lists of words in column {chosen['words']}, which have no second text"
-        raise InputError(f"{train.source} {fault}; leave out the column {chosen['second']} as second.")
+        raise InputError(
+            f"{train.source} {fault}; leave out the column {chosen['second']} as second."
+        )
     unused = [name for name in train.names if name and name not in chosen.values()]
     if "label" not in chosen:
-        reason = "running text without labels: masked language modelling, in blocks that fill the slots"
-        return DataSet(files, chosen, MASKED.usual_metric, train.table.num_rows, {"metric": reason}, unused=unused)
+        reason = (
+            "running text without labels: masked language modelling, in blocks that fill the slots"
+        )
+        return DataSet(
+            files,
+            chosen,
+            MASKED.usual_metric,
+            train.table.num_rows,
+            {"metric": reason},
+            unused=unused,
+        )
     for columns in list(splits.values())[::-1]:  # the training split last
         examples, classes = columns.examples(chosen, labels)
     reasons = {}
     distinct, rows = len({example[0] for example in examples}), len(examples)
     if "second" in chosen and rows - distinct > REPEATED_SHARE * rows:
         chosen["cluster"] = chosen["first"]
-        reasons["cluster"] = f"{distinct:,} different first texts in {rows:,} pairs, so intervals resample texts"
+        reasons["cluster"] = (
+            f"{distinct:,} different first texts in {rows:,} pairs, so intervals resample texts"
+        )
     metric, reasons["metric"] = _metric(classes, "words" in chosen)
     sample = examples[:: max(1, rows // SAMPLED_ROWS)]
-    return DataSet(files, chosen, metric, rows, reasons, unused=unused, labels=labels, examples=sample)
+    return DataSet(
+        files, chosen, metric, rows, reasons, unused=unused, labels=labels, examples=sample
+    )
 
 
 def _metric(labels: Sequence[Sequence[str]], words: bool) -> tuple[str, str]:
@@ -231,11 +267,17 @@ def _metric(labels: Sequence[Sequence[str]], words: bool) -> tuple[str, str]:
         misfit = METRICS["entity_f1"].misfit(sorted(counts))
         if misfit is None and counts.keys() != {"O"}:
             return "entity_f1", "labels are O, B-, I- and the like; alternative: token_accuracy"
-        return "token_accuracy", f"{count(len(counts), 'label')} of words; entity_f1 {misfit or 'needs entities'}"
+        return (
+            "token_accuracy",
+            f"{count(len(counts), 'label')} of words; entity_f1 {misfit or 'needs entities'}",
+        )
     [(most, rows)] = counts.most_common(1)
     share = rows / counts.total()
     if len(counts) == 2 and share > MAJORITY:
-        return "matthews_correlation", f"{share:.0%} of the rows are {most!r}, so always guessing it is often right"
+        return (
+            "matthews_correlation",
+            f"{share:.0%} of the rows are {most!r}, so always guessing it is often right",
+        )
     reason = f"{len(counts)} labels, the most common in {share:.0%} of the rows; or f1, matthews_correlation"
     return "accuracy", reason
 
@@ -250,27 +292,57 @@ def roles_of(columns: Columns, given: Mapping[str, str]) -> dict[str, str]:
         InputError: a column is missing, or a choice is not certain.
     """
     columns.check(given.values())
-    if [*columns.names] == ["text"] and given.keys() <= {"first"} and isinstance(_values(columns, "text")[0], str):
+    if (
+        [*columns.names] == ["text"]
+        and given.keys() <= {"first"}
+        and isinstance(_values(columns, "text")[0], str)
+    ):
         return {"first": "text"}
     usable = [name for name in columns.names if name and columns.names.count(name) == 1]
-    lists = [name for name in usable if columns.is_list(name) and isinstance(_values(columns, name)[0], str)]
+    lists = [
+        name
+        for name in usable
+        if columns.is_list(name) and isinstance(_values(columns, name)[0], str)
+    ]
     label = given.get("label") or _label(columns, usable, lists)
     if columns.is_list(label):
         words = given.get("first") or _words(columns, lists, label)
-        return {"words": words} | {role: given[role] for role in ("second",) if role in given} | {"label": label}
-    texts = [name for name in usable if name not in (label, *lists) and not METADATA.fullmatch(_plain(name))]
-    texts = [name for name in texts if name in given.values() or median(map(_is_text, _values(columns, name)))]
+        return (
+            {"words": words}
+            | {role: given[role] for role in ("second",) if role in given}
+            | {"label": label}
+        )
+    texts = [
+        name
+        for name in usable
+        if name not in (label, *lists) and not METADATA.fullmatch(_plain(name))
+    ]
+    texts = [
+        name
+        for name in texts
+        if name in given.values() or median(map(_is_text, _values(columns, name)))
+    ]
     if "first" in given or "second" in given:
         others = [name for name in texts if name not in given.values()]
         first = given.get("first") or _only(columns, others, "first", "a text")
-        return {"first": first} | {role: given[role] for role in ("second",) if role in given} | {"label": label}
+        return (
+            {"first": first}
+            | {role: given[role] for role in ("second",) if role in given}
+            | {"label": label}
+        )
     if len(texts) == 2:
         for first, second in (texts, texts[::-1]):
             if _is_pair(first, second):
                 return {"first": first, "second": second, "label": label}
     first = _only(columns, texts, "first", "a text")
-    if partners := [name for name in usable if name != label and (_is_pair(first, name) or _is_pair(name, first))]:
-        raise _question(columns, "first", f"could have texts in {first}, or pairs in {first} and {partners[0]}")
+    if partners := [
+        name
+        for name in usable
+        if name != label and (_is_pair(first, name) or _is_pair(name, first))
+    ]:
+        raise _question(
+            columns, "first", f"could have texts in {first}, or pairs in {first} and {partners[0]}"
+        )
     return {"first": first, "label": label}
 
 
@@ -279,11 +351,17 @@ def _label(columns: Columns, usable: Sequence[str], lists: Sequence[str]) -> str
     named = []
     for name in usable:
         values = _values(columns, name)
-        if _plain(name) in LABELS and 2 * len(set(map(str, values))) <= max(len(values), 4):  # each twice on average
+        if _plain(name) in LABELS and 2 * len(set(map(str, values))) <= max(
+            len(values), 4
+        ):  # each twice on average
             named.append(name)
     if not lists:  # a list of labels for each text is no label
-        return _only(columns, [name for name in named if not columns.is_list(name)], "label", "the label")
-    next_to_words = len(usable) == len(lists) == 2 and _plain(usable[0]) in WORDS  # tags may also come first
+        return _only(
+            columns, [name for name in named if not columns.is_list(name)], "label", "the label"
+        )
+    next_to_words = (
+        len(usable) == len(lists) == 2 and _plain(usable[0]) in WORDS
+    )  # tags may also come first
     return _only(columns, usable[1:] if next_to_words else named, "label", "the label")
 
 
@@ -297,12 +375,20 @@ def _words(columns: Columns, lists: Sequence[str], label: str) -> str:
 def _only(columns: Columns, names: Sequence[str], role: str, meaning: str) -> str:
     if len(names) == 1:
         return names[0]
-    fault = f"could have {meaning} in {' or '.join(names[:3])}" if names else f"has no column that is surely {meaning}"
+    fault = (
+        f"could have {meaning} in {' or '.join(names[:3])}"
+        if names
+        else f"has no column that is surely {meaning}"
+    )
     raise _question(columns, role, fault)
 
 
 def _question(columns: Columns, role: str, fault: str) -> InputError:
-    more = " (and second=COLUMN for pairs)" if role == "first" else " (running text has only the column text)"
+    more = (
+        " (and second=COLUMN for pairs)"
+        if role == "first"
+        else " (running text has only the column text)"
+    )
     advice = f"--column {role}=COLUMN{more}"
     return InputError(
         f"{columns.source} {fault}; give {advice}, or columns={{{role!r}: COLUMN}} in Python. Its columns: "
@@ -318,13 +404,19 @@ def _plain(name: str) -> str:
 def _is_pair(first: str, second: str) -> bool:
     a, b = _plain(first), _plain(second)
     numbered = "1" in a and a.replace("1", "2") == b
-    return f"{a}-{b}" in PAIRS.split() or numbered or (a[:-1] == b[:-1] and a[-2:] == "_a" and b[-2:] == "_b")
+    return (
+        f"{a}-{b}" in PAIRS.split()
+        or numbered
+        or (a[:-1] == b[:-1] and a[-2:] == "_a" and b[-2:] == "_b")
+    )
 
 
 def _values(columns: Columns, name: str) -> list[object]:
     """Return values of a column that are not empty, from evenly spaced rows; of lists, their items."""
     column = columns.table.column(name)
-    values = column.take(list(range(0, len(column), max(1, len(column) // SAMPLED_ROWS)))).to_pylist()
+    values = column.take(
+        list(range(0, len(column), max(1, len(column) // SAMPLED_ROWS)))
+    ).to_pylist()
     items = chain.from_iterable(row or () for row in values) if columns.is_list(name) else values
     return [value for value in items if value not in (None, "")] or [None]
 
@@ -334,4 +426,6 @@ def _is_text(value: object) -> bool:
     if not isinstance(value, str) or re.fullmatch(r"\s*([\[{(].*[\]})])\s*", value, re.DOTALL):
         return False
     words = [word for word in value.split() if not NO_WORD.fullmatch(word)]
-    return (len(words) > 1 and bool(re.search(r"[^\W\d_]", "".join(words)))) or len(re.findall(UNSPACED, value)) > 3
+    return (len(words) > 1 and bool(re.search(r"[^\W\d_]", "".join(words)))) or len(
+        re.findall(UNSPACED, value)
+    ) > 3

@@ -17,7 +17,9 @@ from papa.errors import InputError, listing
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ONE_OBJECT_PER_ROW = "write one object per row, as DataFrame.to_json(path, orient='records', lines=True) does"
+ONE_OBJECT_PER_ROW = (
+    "write one object per row, as DataFrame.to_json(path, orient='records', lines=True) does"
+)
 Value = str | int | float | None
 MISSING_LABELS = ("-1", "-100", "-")
 """Labels that may mean "no label": -1 in test splits of GLUE, -100 for words that the loss skips, - in SNLI."""
@@ -70,7 +72,10 @@ class Columns:
         expected = "a list of words in each row (for whole texts, set `first`)"
         words: list[list[str]] = self._column(name, ["list of text"], expected).to_pylist()
         self._refuse([not row for row in words], f"no words in column {name}")
-        self._refuse([any(map(_is_blank, row)) for row in words], f"an empty word (or only spaces) in column {name}")
+        self._refuse(
+            [any(map(_is_blank, row)) for row in words],
+            f"an empty word (or only spaces) in column {name}",
+        )
         return words
 
     def classes(
@@ -83,16 +88,28 @@ class Columns:
         """
         values = self._values(name, words, "label")
         names = self.class_names.get(name)
-        if names is None and listed and not any(text.lower() in BOOLEANS or _is_number(text) for text in listed):
+        if (
+            names is None
+            and listed
+            and not any(text.lower() in BOOLEANS or _is_number(text) for text in listed)
+        ):
             numbers = [
-                [int(float(each)) if each is not None and WHOLE.fullmatch(str(each)) else each for each in row]
+                [
+                    int(float(each)) if each is not None and WHOLE.fullmatch(str(each)) else each
+                    for each in row
+                ]
                 for row in values
             ]
             if all(isinstance(value, int | None) for row in numbers for value in row):
                 values, names = numbers, list(listed)
         out_of_range = [any(_is_out_of_range(value, names) for value in row) for row in values]
-        self._refuse(out_of_range, f"a label in column {name} that is out of range for {len(names or ())} classes")
-        name_of = {value: class_name(_name_of(value, names)) for value in set(chain.from_iterable(values))}
+        self._refuse(
+            out_of_range,
+            f"a label in column {name} that is out of range for {len(names or ())} classes",
+        )
+        name_of = {
+            value: class_name(_name_of(value, names)) for value in set(chain.from_iterable(values))
+        }
         known = names or listed
         unknown = set(name_of.values()).difference({""}, known or ())
         if all(map(NUMBER.fullmatch, unknown)):
@@ -108,24 +125,37 @@ class Columns:
         self._refuse_unprintable(named, name, "label")
         return named
 
-    def _refuse_missing(self, name: str, named: Sequence[Sequence[str]], missing: set[str], known: bool) -> None:
+    def _refuse_missing(
+        self, name: str, named: Sequence[Sequence[str]], missing: set[str], known: bool
+    ) -> None:
         """Refuse rows without a label; unless the classes are `known`, a label such as -1 may also be a class."""
         present = {label for row in named for label in row}
         if present and present <= {"", *missing}:
             each = " or ".join(label or "empty" for label in sorted(present))
-            raise InputError(f"Column {name} of {self.source} has no labels (each is {each}); use a split with labels.")
+            raise InputError(
+                f"Column {name} of {self.source} has no labels (each is {each}); use a split with labels."
+            )
         fault = f"no label in column {name} (it is empty{', -1, -100 or -' * known})"
-        self._refuse([not {"", *(missing if known else ())}.isdisjoint(row) for row in named], fault)
+        self._refuse(
+            [not {"", *(missing if known else ())}.isdisjoint(row) for row in named], fault
+        )
         fault = f"the label {' or '.join(sorted(missing & present))}, which may mean no label, in column {name}"
         advice = "list all classes under `labels` (--labels), with this one if it is a class; or "
-        advice += "also give --drop-empty" if "-" in missing else "remove these rows"  # whole texts can be dropped
+        advice += (
+            "also give --drop-empty" if "-" in missing else "remove these rows"
+        )  # whole texts can be dropped
         self._refuse([not missing.isdisjoint(row) for row in named], fault, advice)
 
-    def subsets(self, name: str, words: Sequence[Sequence[str]] | None) -> list[str] | list[list[str]]:
+    def subsets(
+        self, name: str, words: Sequence[Sequence[str]] | None
+    ) -> list[str] | list[list[str]]:
         """Return subset names [row], or [row][word] if the column contains lists; an empty name means no subset."""
         by_word = words is not None and self.is_list(name)
         values = self._values(name, words if by_word else None, "subset")
-        named = [[class_name(_name_of(value, self.class_names.get(name))) for value in row] for row in values]
+        named = [
+            [class_name(_name_of(value, self.class_names.get(name))) for value in row]
+            for row in values
+        ]
         self._refuse_unprintable(named, name, "subset")
         return named if by_word else [row[0] for row in named]
 
@@ -135,14 +165,28 @@ class Columns:
         self._refuse([not text for text in names], f"no cluster in column {name}")
         return names
 
-    def _values(self, name: str, words: Sequence[Sequence[str]] | None, role: str) -> list[list[Value]]:
+    def _values(
+        self, name: str, words: Sequence[Sequence[str]] | None, role: str
+    ) -> list[list[Value]]:
         """Return strings, numbers or booleans [row][word]; without `words`, each row has a single value."""
-        prefix, each = ("", f"one {role}") if words is None else ("list of ", f"a list with one {role} per word")
-        kinds = [prefix + kind for kind in ("text", "whole number", *(["fraction"] if role == "label" else ()))]
-        values = self._column(name, kinds, f"{each} in each row, as strings or whole numbers").to_pylist()
+        prefix, each = (
+            ("", f"one {role}")
+            if words is None
+            else ("list of ", f"a list with one {role} per word")
+        )
+        kinds = [
+            prefix + kind
+            for kind in ("text", "whole number", *(["fraction"] if role == "label" else ()))
+        ]
+        values = self._column(
+            name, kinds, f"{each} in each row, as strings or whole numbers"
+        ).to_pylist()
         if words is None:
             return [[value] for value in values]
-        wrong = [row is None or len(row) != len(words_of_row) for row, words_of_row in zip(values, words, strict=True)]
+        wrong = [
+            row is None or len(row) != len(words_of_row)
+            for row, words_of_row in zip(values, words, strict=True)
+        ]
         self._refuse(wrong, f"a list in column {name} without one {role} per word")
         return list(values)
 
@@ -160,7 +204,9 @@ class Columns:
         for name in names:
             if self.names.count(name) != 1:
                 fault = "no column" if name not in self.names else "more than one column"
-                raise InputError(f"{self.source} has {fault} {name!r}; its columns are {listing(self.names)}.")
+                raise InputError(
+                    f"{self.source} has {fault} {name!r}; its columns are {listing(self.names)}."
+                )
 
     def check_header(self, names: Iterable[str]) -> None:
         """Raise `InputError` if one of these names, which nobody has written in a config, looks like a value."""
@@ -168,13 +214,17 @@ class Columns:
             values = self._column(name).to_pylist()
             if len(name) > 40 or NUMBER.fullmatch(name) or name in values:
                 fault = f"seems to have no line of column names, because {shortened(name)} in its first line is a value"
-                raise InputError(f"{self.source} {fault}; add this line, or list names under `columns` in a config.")
+                raise InputError(
+                    f"{self.source} {fault}; add this line, or list names under `columns` in a config."
+                )
 
     def is_list(self, name: str) -> bool:
         """Return whether a column has a list in each row."""
         return _kind(self._column(name).type).startswith("list of ")
 
-    def _column(self, name: str, kinds: Collection[str] = (), expected: str = "") -> pa.ChunkedArray:
+    def _column(
+        self, name: str, kinds: Collection[str] = (), expected: str = ""
+    ) -> pa.ChunkedArray:
         """Return a column; raise `InputError` if it is not of one of these kinds."""
         self.check([name])
         column = self.table.column(name)
@@ -197,10 +247,14 @@ class Columns:
         if rows:
             numbers = self.lines or self.indices or range(len(wrong))
             item = f"{self.source}[{{}}]" if self.source.isidentifier() else "{}"
-            places = ", ".join(item.format(numbers[row]) for row in rows[:5]) + ", ..." * (len(rows) > 5)
+            places = ", ".join(item.format(numbers[row]) for row in rows[:5]) + ", ..." * (
+                len(rows) > 5
+            )
             unit = ("line" if len(rows) == 1 else "lines") if self.lines else "counted from 0:"
             total = self.total or len(wrong)
-            raise InputError(f"{self.source} has {fault} in {len(rows)} of {total} rows ({unit} {places}); {advice}.")
+            raise InputError(
+                f"{self.source} has {fault} in {len(rows)} of {total} rows ({unit} {places}); {advice}."
+            )
 
 
 def missing_labels(known: Collection[str] | None, by_word: bool = False) -> set[str]:
@@ -212,7 +266,11 @@ def _kind(data_type: pa.DataType) -> str:
     """Return "text", "whole number", "fraction", or a list of one of these; otherwise Arrow's name of the type."""
     from pyarrow import types
 
-    if types.is_list(data_type) or types.is_large_list(data_type) or types.is_fixed_size_list(data_type):
+    if (
+        types.is_list(data_type)
+        or types.is_large_list(data_type)
+        or types.is_fixed_size_list(data_type)
+    ):
         return f"list of {_kind(data_type.value_type)}"
     if types.is_dictionary(data_type):
         return _kind(data_type.value_type)
@@ -221,7 +279,10 @@ def _kind(data_type: pa.DataType) -> str:
         "whole number": (types.is_integer, types.is_boolean),
         "fraction": (types.is_floating, types.is_decimal),
     }
-    return next((kind for kind, tests in kinds.items() if any(is_a(data_type) for is_a in tests)), str(data_type))
+    return next(
+        (kind for kind, tests in kinds.items() if any(is_a(data_type) for is_a in tests)),
+        str(data_type),
+    )
 
 
 def _is_blank(text: str | None) -> bool:

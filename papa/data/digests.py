@@ -50,14 +50,20 @@ def digest_of_file(*paths: PathLike) -> str:
 
 def _state(paths: tuple[PathLike, ...]) -> Entry:
     files = map(os.stat, paths)
-    return [value for file in files for value in (file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns)]
+    return [
+        value
+        for file in files
+        for value in (file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns)
+    ]
 
 
 def _cached() -> dict[str, Entry]:
     with suppress(OSError, ValueError):  # a damaged cache counts as empty
         entries = json.loads((user_cache() / "digests.json").read_text(encoding="utf-8"))
         if isinstance(entries, dict):
-            return {key: entry for key, entry in entries.items() if isinstance(entry, list) and entry}
+            return {
+                key: entry for key, entry in entries.items() if isinstance(entry, list) and entry
+            }
     return {}
 
 

@@ -43,7 +43,9 @@ def folder_of(repo_type: RepoType, hub: str, revision: str | None, machine: Mach
     from huggingface_hub import snapshot_download
 
     try:
-        folder = Path(snapshot_download(hub, repo_type=repo_type, revision=revision, local_files_only=True))
+        folder = Path(
+            snapshot_download(hub, repo_type=repo_type, revision=revision, local_files_only=True)
+        )
     except (OSError, ValueError):  # it is not in the cache, or the id is none
         return None
     # `papa init` reads only config.json of a model
@@ -60,7 +62,9 @@ def fetch(config: Config, machine: Machine, say: Callable[[str], None]) -> Machi
     """
     models = (config.models[name] for name in dict.fromkeys(name for name, _ in config.pairs))
     configs: dict[tuple[RepoType, str, str | None], set[str | None]] = {
-        ("model", model.hub, model.revision): set() for model in models if isinstance(model, HubModel)
+        ("model", model.hub, model.revision): set()
+        for model in models
+        if isinstance(model, HubModel)
     }
     for corpus in (config.corpora[name] for name in config.corpora_run):
         if isinstance(corpus, OnHub):
@@ -96,17 +100,32 @@ def download(
         info = about(hub, revision=revision)
         files = [file.rfilename for file in info.siblings or []]
         card = (info.card_data.to_dict() if info.card_data else {}).get("configs")
-        names = files_of_model(hub, files) if repo_type == "model" else files_of_configs(files, card, configs)
+        names = (
+            files_of_model(hub, files)
+            if repo_type == "model"
+            else files_of_configs(files, card, configs)
+        )
         cached = folder_of(repo_type, hub, info.sha, Machine())
         complete = cached is not None and all(os.path.exists(cached / name) for name in names)
-        folder, damaged = Path(snapshot_download(hub, repo_type=repo_type, revision=revision, allow_patterns=names)), []
+        folder, damaged = (
+            Path(
+                snapshot_download(hub, repo_type=repo_type, revision=revision, allow_patterns=names)
+            ),
+            [],
+        )
         if not complete:
-            damaged = HfApi().verify_repo_checksums(hub, repo_type=repo_type, revision=folder.name).mismatches
+            damaged = (
+                HfApi()
+                .verify_repo_checksums(hub, repo_type=repo_type, revision=folder.name)
+                .mismatches
+            )
     except (HTTPError, OSError) as error:
         cached = folder_of(repo_type, hub, revision, Machine())
         if cached is None:
             raise refusal(repo_type, hub, revision, error) from error
-        say(f"The {repo_type} {hub} is read from the hub's cache, at commit {cached.name} ({first_line(error)}).")
+        say(
+            f"The {repo_type} {hub} is read from the hub's cache, at commit {cached.name} ({first_line(error)})."
+        )
         return cached
     for path in (folder / file["path"] for file in damaged):
         path.resolve().unlink()  # in the cache, the path is a link
@@ -126,7 +145,9 @@ def _key(repo_type: RepoType, hub: str, revision: str | None) -> str:
 
 def weights_among(names: Sequence[str]) -> list[str]:
     """Return the names that match the first of `WEIGHT_PATTERNS` that any name matches."""
-    by_pattern = ([name for name in names if re.fullmatch(pattern, name)] for pattern in WEIGHT_PATTERNS)
+    by_pattern = (
+        [name for name in names if re.fullmatch(pattern, name)] for pattern in WEIGHT_PATTERNS
+    )
     return next(filter(None, by_pattern), [])
 
 
@@ -141,7 +162,9 @@ def files_of_model(hub: str, names: Sequence[str]) -> list[str]:
     return [*weights, *(name for name in names if re.fullmatch(CONFIGS_AND_TOKENIZERS, name))]
 
 
-def files_of_configs(files: Sequence[str], card: object, configs: Iterable[str | None]) -> list[str]:
+def files_of_configs(
+    files: Sequence[str], card: object, configs: Iterable[str | None]
+) -> list[str]:
     """Return the files of some configs of a dataset, for None those of the default config.
 
     A config has the files that the dataset's card lists, or else a folder of its name. If it has neither, all files are
@@ -157,10 +180,16 @@ def files_of_configs(files: Sequence[str], card: object, configs: Iterable[str |
 
 def _patterns(entries: object, config: str | None) -> list[str]:
     """Return the patterns of the files of a config on the dataset's card; empty if it lists none."""
-    listed = [entry for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
+    listed = (
+        [entry for entry in entries if isinstance(entry, Mapping)]
+        if isinstance(entries, list)
+        else []
+    )
     if config is None and len(listed) == 1:
         config = listed[0].get("config_name")
-    entry = next((entry for entry in listed if entry.get("config_name") == (config or "default")), {})
+    entry = next(
+        (entry for entry in listed if entry.get("config_name") == (config or "default")), {}
+    )
     paths = _texts(entry.get("data_files"))
     if folder := entry.get("data_dir"):
         paths = [f"{folder}/{path}" for path in paths or ["*"]]
@@ -176,7 +205,9 @@ def _texts(value: object) -> list[str]:
     return [text for part in value for text in _texts(part)] if isinstance(value, list) else []
 
 
-def refusal(repo_type: RepoType, hub: str, revision: str | None, error: BaseException) -> InputError:
+def refusal(
+    repo_type: RepoType, hub: str, revision: str | None, error: BaseException
+) -> InputError:
     """Return the error for a repository that cannot be downloaded, with the reason and what to do."""
     from huggingface_hub import constants, errors
 

@@ -84,7 +84,9 @@ class Template:
             between = between[:1]
         return cls(tokens[:begin], between, tokens[end:], pair["token_type_ids"][ordinary[-1]])
 
-    def rooms(self, slots: int, pairs: bool, contiguous: bool, halved: bool = False) -> tuple[int, int]:
+    def rooms(
+        self, slots: int, pairs: bool, contiguous: bool, halved: bool = False
+    ) -> tuple[int, int]:
         """Return the number of slots for the tokens of the first text, and for those of the second.
 
         In a `contiguous` layout, the first number is the room for both texts together, and the second is 0. In a
@@ -97,7 +99,9 @@ class Template:
         elif pairs:
             rooms = [slots // 2 - start, slots - slots // 2 - between - end]
         if min(rooms) < 1:
-            raise InputError(f"{slots} slots leave no room for text between the special tokens; set more slots.")
+            raise InputError(
+                f"{slots} slots leave no room for text between the special tokens; set more slots."
+            )
         return rooms[0], sum(rooms[1:])
 
 
@@ -136,12 +140,19 @@ def lay_out(
     second = None if second is None else [*second]
     for texts in filter(None, (first, second)):  # a tuple may be meant as a pair or as words
         if not any(all(isinstance(text, kind) for text in texts) for kind in (str, list)):
-            raise InputError("Texts must be strings, or each a list of words; pairs are two lists, first and second.")
+            raise InputError(
+                "Texts must be strings, or each a list of words; pairs are two lists, first and second."
+            )
     padding = {"input_ids": tokenizer.pad_token_id or 0, "attention_mask": 0, "token_type_ids": 0}
-    inputs = {name: torch.full((len(first), slots), value, dtype=torch.long) for name, value in padding.items()}
+    inputs = {
+        name: torch.full((len(first), slots), value, dtype=torch.long)
+        for name, value in padding.items()
+    }
     for row, placed in enumerate(place_texts(tokenizer, first, second, slots=slots, style=style)):
         used = torch.tensor(placed.slots, dtype=torch.long)  # an empty text may have no token
-        for name, values in zip(inputs, (placed.ids, [1] * len(used), placed.segments), strict=True):
+        for name, values in zip(
+            inputs, (placed.ids, [1] * len(used), placed.segments), strict=True
+        ):
             inputs[name][row, used] = torch.tensor(values, dtype=torch.long)
     return inputs
 
@@ -158,13 +169,19 @@ def place_texts(
     if style not in STYLES:
         raise InputError(f"style is {style!r}; it must be one of {', '.join(STYLES)}.")
     if second is not None and len(second) != len(first):
-        raise InputError(f"There are {len(first)} first texts and {len(second)} second texts; give equally long lists.")
+        raise InputError(
+            f"There are {len(first)} first texts and {len(second)} second texts; give equally long lists."
+        )
     if isinstance(first, str):
-        raise InputError("A single string was given; lay_out takes a list of texts (or of lists of words).")
+        raise InputError(
+            "A single string was given; lay_out takes a list of texts (or of lists of words)."
+        )
     template = _template(tokenizer, slots)
     split = bool(len(first)) and not isinstance(first[0], str)
     if split and second is not None:
-        raise InputError("Lists of words were given together with second texts; leave out the second texts.")
+        raise InputError(
+            "Lists of words were given together with second texts; leave out the second texts."
+        )
     if split and not separates_words(tokenizer):
         raise InputError(
             f"{type(tokenizer).__name__} joins the words of a list without spaces; load it with "
@@ -178,7 +195,9 @@ def place_texts(
         placed = _place_text(template, text, partner, rooms, None if contiguous else slots)
         if partner is not None and style == "published_code" and not contiguous:
             second_text = _positions_before_move(template, len(text.ids), len(partner.ids), slots)
-            placed.segments[:] = [template.second_segment if slot in second_text else 0 for slot in placed.slots]
+            placed.segments[:] = [
+                template.second_segment if slot in second_text else 0 for slot in placed.slots
+            ]
         yield placed
 
 
@@ -214,7 +233,9 @@ def texts_in_blocks(
 def _template(tokenizer: PreTrainedTokenizerBase, slots: int) -> Template:
     limit = getattr(tokenizer, "model_max_length", None)
     if limit is not None and slots > limit:
-        raise InputError(f"{slots} slots were requested, but the model has only {limit} positions; set fewer slots.")
+        raise InputError(
+            f"{slots} slots were requested, but the model has only {limit} positions; set fewer slots."
+        )
     return Template.of(tokenizer)
 
 
@@ -228,15 +249,26 @@ def separates_words(tokenizer: PreTrainedTokenizerBase) -> bool:
 def _sub_tokens(
     tokenizer: PreTrainedTokenizerBase, texts: Sequence[str] | Sequence[Sequence[str]], split: bool
 ) -> list[SubTokens]:
-    options = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
+    options = {
+        "add_special_tokens": False,
+        "return_attention_mask": False,
+        "return_token_type_ids": False,
+    }
     if not len(texts):
         return []
     if not split:
-        return [SubTokens(ids, []) for ids in tokenizer([*texts], **options, verbose=False)["input_ids"]]
+        return [
+            SubTokens(ids, []) for ids in tokenizer([*texts], **options, verbose=False)["input_ids"]
+        ]
     if not tokenizer.is_fast:  # it does not return the word of each token
-        ids_of = {word: tokenizer(word, **options)["input_ids"] for word in {word for words in texts for word in words}}
+        ids_of = {
+            word: tokenizer(word, **options)["input_ids"]
+            for word in {word for words in texts for word in words}
+        }
         return [_joined(words, [ids_of[word] for word in words], tokenizer) for words in texts]
-    encoded = tokenizer([[*words] for words in texts], is_split_into_words=True, **options, verbose=False)
+    encoded = tokenizer(
+        [[*words] for words in texts], is_split_into_words=True, **options, verbose=False
+    )
     joined = []
     for row, words in enumerate(texts):
         ids_of_words: list[list[int]] = [[] for _ in words]
@@ -246,9 +278,15 @@ def _sub_tokens(
     return joined
 
 
-def _joined(words: Sequence[str], ids_of_words: list[list[int]], tokenizer: PreTrainedTokenizerBase) -> SubTokens:
+def _joined(
+    words: Sequence[str], ids_of_words: list[list[int]], tokenizer: PreTrainedTokenizerBase
+) -> SubTokens:
     """Join the sub-tokens of words; a word without any becomes the unknown token, so all models predict all words."""
-    ids, begun, empty = list[int](), list[int](), [word for word, part in enumerate(ids_of_words) if not part]
+    ids, begun, empty = (
+        list[int](),
+        list[int](),
+        [word for word, part in enumerate(ids_of_words) if not part],
+    )
     if empty and tokenizer.unk_token_id is None:
         raise InputError(
             f"{type(tokenizer).__name__} has no token for the word {words[empty[0]]!a}, and no unknown token; leave "
@@ -262,7 +300,11 @@ def _joined(words: Sequence[str], ids_of_words: list[list[int]], tokenizer: PreT
 
 
 def _place_text(
-    template: Template, text: SubTokens, partner: SubTokens | None, rooms: tuple[int, int], slots: int | None
+    template: Template,
+    text: SubTokens,
+    partner: SubTokens | None,
+    rooms: tuple[int, int],
+    slots: int | None,
 ) -> Placed:
     """Place a text between special tokens. A partner starts at slots/2; if `slots` is None, there are no gaps."""
     ids, words, unknown = text
@@ -274,7 +316,10 @@ def _place_text(
     if partner is not None:
         last_segment = template.second_segment
         begin = len(template.start) + len(first) if slots is None else slots // 2
-        pieces += [(begin, template.between, 0), (begin + len(template.between), second, last_segment)]
+        pieces += [
+            (begin, template.between, 0),
+            (begin + len(template.between), second, last_segment),
+        ]
     before, tokens, _ = pieces[-1]
     end = before + len(tokens) if slots is None else slots - len(template.end)
     pieces.append((end, template.end, last_segment))

@@ -18,7 +18,13 @@ from papa.errors import InputError
 
 USED = ("input_ids", "attention_mask", "token_type_ids")
 """Names of inputs that a model reads."""
-WITHOUT_EFFECT = ("labels", "special_tokens_mask", "offset_mapping", "length", "overflow_to_sample_mapping")
+WITHOUT_EFFECT = (
+    "labels",
+    "special_tokens_mask",
+    "offset_mapping",
+    "length",
+    "overflow_to_sample_mapping",
+)
 """Names of what tokenizers and collators return together with inputs, which hidden states do not depend on."""
 
 
@@ -48,14 +54,18 @@ class Packed:
         """Return the same batch on `device`."""
         waits = device.type == "cpu"  # nothing else waits for a copy from a GPU
         moved = self._each(lambda values: values.to(device, non_blocking=not waits))
-        return replace(moved, on_host=self if self.ids.device.type == "cpu" != device.type else self.on_host)
+        return replace(
+            moved, on_host=self if self.ids.device.type == "cpu" != device.type else self.on_host
+        )
 
     def pinned(self) -> Packed:
         """Return the same batch in pinned memory, from which a GPU can copy while it computes."""
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Packed:
-        ids, slots, segments, lengths = map(change, (self.ids, self.slots, self.segments, self.lengths))
+        ids, slots, segments, lengths = map(
+            change, (self.ids, self.slots, self.segments, self.lengths)
+        )
         return Packed(ids, slots, segments, lengths, self.n)
 
     @classmethod
@@ -67,23 +77,33 @@ class Packed:
         ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
         if ids is None or mask is None:
             missing = "input_ids" if ids is None else "attention_mask"
-            raise InputError(f"The inputs have no {missing}; lay_out returns input_ids together with attention_mask.")
+            raise InputError(
+                f"The inputs have no {missing}; lay_out returns input_ids together with attention_mask."
+            )
         if unused := sorted({*inputs} - {*USED, *WITHOUT_EFFECT}):
             raise InputError(
                 f"The inputs have {unused[0]}, which papa would ignore; leave it out. papa reads {', '.join(USED)}, "
                 "and numbers positions by itself."
             )
-        if not all(isinstance(inputs[name], Tensor) for name in USED if inputs.get(name) is not None):
-            raise InputError('The inputs are lists, not tensors; call the tokenizer with return_tensors="pt".')
+        if not all(
+            isinstance(inputs[name], Tensor) for name in USED if inputs.get(name) is not None
+        ):
+            raise InputError(
+                'The inputs are lists, not tensors; call the tokenizer with return_tensors="pt".'
+            )
         if ids.ndim != 2 or ids.shape != mask.shape:
             raise InputError(
                 f"input_ids {list(ids.shape)} and attention_mask {list(mask.shape)} must both be [example, slot]."
             )
         real = mask.bool()
         if not ((mask == 0) | (mask == 1)).all():
-            raise InputError("attention_mask contains values other than 0 and 1; it marks real tokens with 1.")
+            raise InputError(
+                "attention_mask contains values other than 0 and 1; it marks real tokens with 1."
+            )
         if not real.any(dim=1).all():
-            raise InputError(f"Example {int((~real.any(dim=1)).nonzero()[0])} has no real token in its attention_mask.")
+            raise InputError(
+                f"Example {int((~real.any(dim=1)).nonzero()[0])} has no real token in its attention_mask."
+            )
         if pad_id is not None and not torch.equal(real, ids != pad_id):
             row, slot = ((ids != pad_id) != real).nonzero()[0].tolist()
             by_id, by_mask = ("padding", "a token") if real[row, slot] else ("a token", "padding")
@@ -149,25 +169,41 @@ class Examples:
             columns, real, positions = batch.slots.view(shape), None, None
             same_slots = bool((on_host.slots.view(shape) == on_host.slots[:longest]).all())
         else:
-            positions = (torch.arange(longest) < on_host.lengths.cpu()[:, None]).flatten().nonzero().squeeze(1)
+            positions = (
+                (torch.arange(longest) < on_host.lengths.cpu()[:, None])
+                .flatten()
+                .nonzero()
+                .squeeze(1)
+            )
             positions = sent(positions, device)
             real = torch.arange(longest, device=device) < batch.lengths[:, None]
-            columns = batch.slots.new_zeros(shape[0] * longest).index_copy_(0, positions, batch.slots).view(shape)
+            columns = (
+                batch.slots.new_zeros(shape[0] * longest)
+                .index_copy_(0, positions, batch.slots)
+                .view(shape)
+            )
         slots = (columns - columns[:, :1]).clamp(min=0) if from_first else columns
         host = None if on_host is batch else cls.of_packed(on_host, from_first)
         return cls(
-            *(slots, columns, real, batch.n, positions), packed=True, known_same_slots=same_slots, known_on_host=host
+            *(slots, columns, real, batch.n, positions),
+            packed=True,
+            known_same_slots=same_slots,
+            known_on_host=host,
         )
 
     @classmethod
-    def of_mask(cls, mask: Tensor, queries: int | None = None, from_first: bool = False) -> Examples:
+    def of_mask(
+        cls, mask: Tensor, queries: int | None = None, from_first: bool = False
+    ) -> Examples:
         """Return the layout of dense inputs with this attention mask `[example, slot]`; see `of_packed`."""
         real = mask.bool()
         columns = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
         slots = columns
         if from_first and not real[:, 0].all():
             slots = (columns - real.int().argmax(1, keepdim=True)).clamp(min=0)
-        return cls(slots, columns, None if real.all() else real, mask.shape[1], last_queries=queries)
+        return cls(
+            slots, columns, None if real.all() else real, mask.shape[1], last_queries=queries
+        )
 
     def last(self, keys: int) -> Examples:
         """Return the layout for a layer that sees only the last `keys` keys, such as one with a sliding window."""
@@ -192,7 +228,9 @@ class Examples:
     @cached_property
     def left_aligned(self) -> bool:
         """Whether the tokens of every example precede its padding."""
-        return self.real is None or self.packed or bool((self.real[:, :-1] >= self.real[:, 1:]).all())
+        return (
+            self.real is None or self.packed or bool((self.real[:, :-1] >= self.real[:, 1:]).all())
+        )
 
     @cached_property
     def by_slot(self) -> tuple[Tensor, ...]:
@@ -265,7 +303,11 @@ class Examples:
         if heads not in self._selections:
             examples, longest = self.slots.shape
             device, head = self.slots.device, torch.arange(heads, device=self.slots.device)
-            positions = torch.arange(examples * longest, device=device) if self.positions is None else self.positions
+            positions = (
+                torch.arange(examples * longest, device=device)
+                if self.positions is None
+                else self.positions
+            )
             token_at = torch.full((examples * longest,), -1, device=device)
             token_at[positions] = torch.arange(len(positions), device=device)
             token_at = token_at.view(examples, longest)
@@ -276,7 +318,10 @@ class Examples:
             example, column = positions // longest, positions % longest
             back = (example * heads)[:, None] * longest + head * longest + column[:, None]
             every = empty.new_empty(0)
-            self._selections[heads] = Selection(rows.flatten(), every), Selection(back.flatten(), empty)
+            self._selections[heads] = (
+                Selection(rows.flatten(), every),
+                Selection(back.flatten(), empty),
+            )
         return self._selections[heads]
 
 
@@ -313,7 +358,9 @@ class _Moved(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(context: FunctionCtx, rows: Tensor, selection: Selection, inverse: Selection) -> Tensor:
+    def forward(
+        context: FunctionCtx, rows: Tensor, selection: Selection, inverse: Selection
+    ) -> Tensor:
         context.save_for_backward(inverse.taken, selection.unread)
         return rows.index_select(0, selection.taken)
 

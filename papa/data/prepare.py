@@ -87,7 +87,12 @@ class PreparedSplit:
 
 
 def prepared(
-    corpus: Corpus, tasks: Mapping[str, Task], machine: Machine, folder: PathLike, name: str, save: bool = True
+    corpus: Corpus,
+    tasks: Mapping[str, Task],
+    machine: Machine,
+    folder: PathLike,
+    name: str,
+    save: bool = True,
 ) -> Prepared:
     """Return the table of a corpus; if there is none, read the corpus, check all rows and labels, and write it.
 
@@ -111,7 +116,9 @@ def prepared(
     Raises:
         InputError: the corpus cannot be used.
     """
-    labelled = {task: settings for task, settings in sorted(tasks.items()) if settings.label is not None}
+    labelled = {
+        task: settings for task, settings in sorted(tasks.items()) if settings.label is not None
+    }
     digests = source_digests(corpus, machine)
     at = {"hub": f"{corpus.hub}@{corpus.revision or 'main'}"} if isinstance(corpus, OnHub) else {}
     record = Record("data", VERSION, _settings(corpus, labelled), digests or at)
@@ -141,8 +148,12 @@ def _settings(corpus: Corpus, tasks: Mapping[str, Task]) -> dict[str, Any]:
     """Return what decides on the content of the table, besides the files."""
     keys = {*TEXTS, "blocks", "train_limit", "cluster", "columns", "config", "train", "validation"}
     settings = corpus.model_dump(mode="json", include=keys, exclude_none=True)
-    if isinstance(corpus, InFiles):  # the format is in the file's name, and so is a slice of its rows
-        settings["files"] = {split: Path(path).suffix.lower() for split, path in corpus.files if path}
+    if isinstance(
+        corpus, InFiles
+    ):  # the format is in the file's name, and so is a slice of its rows
+        settings["files"] = {
+            split: Path(path).suffix.lower() for split, path in corpus.files if path
+        }
     settings["tasks"] = {
         name: task.model_dump(mode="json", include={"label", "labels", "subset"}, exclude_none=True)
         for name, task in tasks.items()
@@ -152,10 +163,14 @@ def _settings(corpus: Corpus, tasks: Mapping[str, Task]) -> dict[str, Any]:
 
 def _provisional(corpus: Corpus, tasks: Mapping[str, Task], key: str) -> dict[str, Any]:
     """Return the facts of a corpus that is not on this machine: digests that no table has."""
-    names = [column for column in TEXTS if getattr(corpus, column)] + [f"label {task}" for task in tasks]
+    names = [column for column in TEXTS if getattr(corpus, column)] + [
+        f"label {task}" for task in tasks
+    ]
     names += ["cluster"] * isinstance(corpus.cluster, str)
     digests = {column: digest_of_json([key, column]) for column in names}
-    empty: dict[str, Any] = {name: {} for name in ("rows", "rows_available", "shared", "characters", "sizes", "labels")}
+    empty: dict[str, Any] = {
+        name: {} for name in ("rows", "rows_available", "shared", "characters", "sizes", "labels")
+    }
     return empty | {"digests": {"train": digests, "all": digests}, "warnings": []}
 
 
@@ -176,10 +191,14 @@ def _check_unchanged(corpus: Corpus, machine: Machine, before: Mapping[str, str]
     changed = next((name for name in before if before[name] != now.get(name)), None)
     if changed is not None:
         source = corpus.hub if isinstance(corpus, OnHub) else describe(corpus, changed)
-        raise InputError(f"{source} has changed since this run began; run again to read its new content.")
+        raise InputError(
+            f"{source} has changed since this run began; run again to read its new content."
+        )
 
 
-def _table(corpus: Corpus, tasks: Mapping[str, Task], machine: Machine) -> tuple[pa.Table, dict[str, Any]]:
+def _table(
+    corpus: Corpus, tasks: Mapping[str, Task], machine: Machine
+) -> tuple[pa.Table, dict[str, Any]]:
     """Read and check a corpus; return its table and the facts."""
     import pyarrow as pa
 
@@ -196,7 +215,9 @@ def _table(corpus: Corpus, tasks: Mapping[str, Task], machine: Machine) -> tuple
         names, indices, counts, doubts = _labels(task, corpus, splits)
         labels[name] = {"names": names, "train_counts": counts}
         values = indices if corpus.words else [row[0] for row in indices]
-        columns[f"label {name}"] = pa.array(values, pa.list_(pa.int64()) if corpus.words else pa.int64())
+        columns[f"label {name}"] = pa.array(
+            values, pa.list_(pa.int64()) if corpus.words else pa.int64()
+        )
         warnings += doubts
     for name, task in tasks.items():
         if task.subset:
@@ -230,11 +251,15 @@ def _digests(
         digests[part] = {}
         for column in table.column_names[2:]:
             values = rows.select([*keys, column]).rename_columns([*keys, "value"])
-            digests[part][column] = digest_of_json(names.get(column), [digest_of_table(values).encode()])
+            digests[part][column] = digest_of_json(
+                names.get(column), [digest_of_table(values).encode()]
+            )
     return digests
 
 
-def _sizes(table: pa.Table, rows: Mapping[str, int], cluster: str | int | None) -> dict[str, dict[str, Any]]:
+def _sizes(
+    table: pa.Table, rows: Mapping[str, int], cluster: str | int | None
+) -> dict[str, dict[str, Any]]:
     """Return `characters` and `sizes` of each split: mean words per row, and how many rows count as one."""
     characters, sizes, begin = {}, {}, 0
     names = [name for name in TEXTS if name in table.column_names]
@@ -243,7 +268,8 @@ def _sizes(table: pa.Table, rows: Mapping[str, int], cluster: str | int | None) 
         begin += number
         sample = part.slice(0, SAMPLED_ROWS)
         texts = [
-            [text if isinstance(text, list) else text.split() for text in sample[name].to_pylist()] for name in names
+            [text if isinstance(text, list) else text.split() for text in sample[name].to_pylist()]
+            for name in names
         ]
         if isinstance(cluster, str):
             clusters = part["cluster"].to_pylist()
@@ -251,7 +277,10 @@ def _sizes(table: pa.Table, rows: Mapping[str, int], cluster: str | int | None) 
             clusters = [row // (cluster or 1) for row in range(number)]
         # the mean size of the cluster of a row: by so much the variance of a mean grows if a cluster's rows are alike
         effect = sum(size**2 for size in Counter(clusters).values()) / number
-        sizes[split] = {"words": sum(fmean(map(len, column)) for column in texts), "design_effect": effect}
+        sizes[split] = {
+            "words": sum(fmean(map(len, column)) for column in texts),
+            "design_effect": effect,
+        }
         characters[split] = sum(_bytes(part[name]) for name in names)
     return {"characters": characters, "sizes": sizes}
 
@@ -278,9 +307,16 @@ def _labels(
     names = listed or in_data or sorted_names(_distinct(classes[0]))
     doubts = _check_classes(column, (listed, in_data), splits, classes)
     index_of = {name: index for index, name in enumerate(names)}
-    used = chain.from_iterable(split.used(rows) for split, rows in zip(splits, classes, strict=True))
+    used = chain.from_iterable(
+        split.used(rows) for split, rows in zip(splits, classes, strict=True)
+    )
     counts = Counter(chain.from_iterable(splits[0].used(classes[0])))
-    return names, [[index_of[name] for name in row] for row in used], [counts[name] for name in names], doubts
+    return (
+        names,
+        [[index_of[name] for name in row] for row in used],
+        [counts[name] for name in names],
+        doubts,
+    )
 
 
 def _subsets(column: str, corpus: Corpus, splits: Sequence[PreparedSplit]) -> pa.Array:
@@ -295,11 +331,17 @@ def _subsets(column: str, corpus: Corpus, splits: Sequence[PreparedSplit]) -> pa
         raise InputError(
             f"Column {column} has one subset per word in one split and one per row in another; use one form in all."
         )
-    names = set(chain.from_iterable(value if isinstance(value, list) else [value] for value in values))
+    names = set(
+        chain.from_iterable(value if isinstance(value, list) else [value] for value in values)
+    )
     reserved = {ALL: "all examples"}
-    reserved |= {split.name: "a further validation split" for split in splits if split.name not in SPLITS}
+    reserved |= {
+        split.name: "a further validation split" for split in splits if split.name not in SPLITS
+    }
     if name := next(filter(names.__contains__, reserved), None):
-        raise InputError(f"Column {column} has a subset {name!r}, a name reserved for {reserved[name]}; rename it.")
+        raise InputError(
+            f"Column {column} has a subset {name!r}, a name reserved for {reserved[name]}; rename it."
+        )
     return pa.array(values, pa.list_(pa.string()) if by_word else pa.string())
 
 
@@ -323,7 +365,12 @@ def _clusters(column: str, splits: Sequence[PreparedSplit]) -> tuple[pa.Array, l
 
 def _splits(corpus: Corpus, tasks: Mapping[str, Task], machine: Machine) -> list[PreparedSplit]:
     """Load the splits of a corpus with all columns that are used."""
-    used = [corpus.first, corpus.second, corpus.words, corpus.cluster if isinstance(corpus.cluster, str) else None]
+    used = [
+        corpus.first,
+        corpus.second,
+        corpus.words,
+        corpus.cluster if isinstance(corpus.cluster, str) else None,
+    ]
     used += [part for task in tasks.values() for part in (task.label, task.subset)]
     wanted = sorted(set(filter(None, used)))
     splits = load_splits(corpus, wanted, machine)
@@ -337,7 +384,9 @@ def _split(corpus: Corpus, name: str, columns: Columns) -> PreparedSplit:
 
     indices = np.arange(columns.table.num_rows)
     if corpus.blocks and corpus.first:  # blank lines separate the paragraphs of running text
-        indices = indices[[bool(text and text.strip()) for text in columns.texts(corpus.first, blank=True)]]
+        indices = indices[
+            [bool(text and text.strip()) for text in columns.texts(corpus.first, blank=True)]
+        ]
     available = len(indices)
     if available == 0:
         missing = "text" if columns.table.num_rows else "rows"
@@ -372,7 +421,11 @@ def _shared(texts: pa.Table) -> dict[str, int]:
     splits, _, *columns = (column.to_pylist() for column in texts.columns)
     train, shared = set[int](), dict[str, int]()
     for split, *row in zip(splits, *columns, strict=True):
-        key = hash(tuple(text.strip() if isinstance(text, str) else (*map(str.strip, text),) for text in row))
+        key = hash(
+            tuple(
+                text.strip() if isinstance(text, str) else (*map(str.strip, text),) for text in row
+            )
+        )
         if split == "train":
             train.add(key)
         else:
@@ -394,7 +447,11 @@ def _check_classes(
     train, validation = _distinct(classes[0]), _distinct(chain.from_iterable(used))
     train_used = _distinct(splits[0].used(classes[0]))
     listed, in_data = known_names
-    unknown = sorted_names((train | validation).difference(listed or in_data)) if listed or in_data else []
+    unknown = (
+        sorted_names((train | validation).difference(listed or in_data))
+        if listed or in_data
+        else []
+    )
     if unknown:
         known, advice = f"`labels` lists only {listing(listed)}", "list all labels"
         if not listed:

@@ -30,7 +30,9 @@ MAXIMUM_CHARACTERS = 2**31 - 1
 CONLLU = ("id", "words", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
 """NUL, which UTF-16 read as UTF-8 contains, and bytes that `open` could not decode."""
-TAGGED = re.compile(r"\S+(\s+\S+){0,8}\s+(O|[BIESLUM]-\S+)")  # a line of a CoNLL file with tags of entities
+TAGGED = re.compile(
+    r"\S+(\s+\S+){0,8}\s+(O|[BIESLUM]-\S+)"
+)  # a line of a CoNLL file with tags of entities
 COMMENT = re.compile(r"#([ \t]|$|(begin|end) document)")
 TAG = re.compile("[0-9]+|O|[A-Z]-.+")
 """Numbers and tags of entities; a column with nothing else has no words."""
@@ -39,7 +41,10 @@ WORD_NUMBER = re.compile(r"([0-9]+)([-.][0-9]+)?")
 
 
 def read_file(
-    path: Path, wanted: Collection[str] | None = None, words: bool = False, columns: Sequence[str] | None = None
+    path: Path,
+    wanted: Collection[str] | None = None,
+    words: bool = False,
+    columns: Sequence[str] | None = None,
 ) -> Columns:
     """Read the rows of a file in order; its suffix determines the format.
 
@@ -57,17 +62,23 @@ def read_file(
     if file_format not in READERS:
         readable(os.fspath(path))
     if os.path.isdir(path):
-        raise InputError(f"{path} is a folder; give a file, or, if save_to_disk wrote it, {TO_PARQUET}.")
+        raise InputError(
+            f"{path} is a folder; give a file, or, if save_to_disk wrote it, {TO_PARQUET}."
+        )
     if not os.path.isfile(path):
         raise InputError(f"There is no file {path} (relative paths start from {Path.cwd()}).")
     if columns and file_format not in WITHOUT_NAMES:
-        raise InputError(f"`columns` is for files without column names, but {path} has names; leave out `columns`.")
+        raise InputError(
+            f"`columns` is for files without column names, but {path} has names; leave out `columns`."
+        )
     try:
         rows = READERS[file_format](path, wanted, columns)
     except InputError:
         raise
     except Exception as error:  # malformed files raise more errors than readers document
-        raise InputError(f"{path} cannot be read as {file_format[1:]} ({first_line(error)}).") from error
+        raise InputError(
+            f"{path} cannot be read as {file_format[1:]} ({first_line(error)})."
+        ) from error
     if not rows.table.num_rows and (rows.table.num_columns or not rows.names):
         raise InputError(f"{path} has no rows; every split needs some.")
     return rows
@@ -77,7 +88,9 @@ def class_names_of(features: object) -> dict[str, list[str]]:
     """Map each column of class numbers, or of lists of them, to the class names that `datasets` has recorded."""
     names = {}
     for column, feature in features.items() if isinstance(features, Mapping) else ():
-        while (isinstance(feature, list) and feature) or (isinstance(feature, Mapping) and "feature" in feature):
+        while (isinstance(feature, list) and feature) or (
+            isinstance(feature, Mapping) and "feature" in feature
+        ):
             feature = feature[0] if isinstance(feature, list) else feature["feature"]
         if isinstance(feature, Mapping) and feature.get("_type") == "ClassLabel":
             names[column] = [str(name) for name in feature.get("names") or ()]
@@ -88,37 +101,61 @@ def _read_parquet(path: Path, wanted: Collection[str] | None, _: object) -> Colu
     import pyarrow.parquet as pq
 
     # pq.read_table would import pyarrow.dataset, which costs 50 MB of memory in every job
-    with pq.ParquetFile(path.absolute()) as file:  # pyarrow takes a relative path such as "a: b" for a URI
+    with pq.ParquetFile(
+        path.absolute()
+    ) as file:  # pyarrow takes a relative path such as "a: b" for a URI
         names = file.schema_arrow.names
-        table = file.read(columns=names if wanted is None else [name for name in names if name in wanted])
+        table = file.read(
+            columns=names if wanted is None else [name for name in names if name in wanted]
+        )
         features = None
-        with suppress(ValueError, LookupError, TypeError):  # other programs may store anything under this key
+        with suppress(
+            ValueError, LookupError, TypeError
+        ):  # other programs may store anything under this key
             features = json.loads(file.schema_arrow.metadata[b"huggingface"])["info"]["features"]
     return Columns(str(path), table, names, class_names_of(features))
 
 
 def _read_json(path: Path, wanted: Collection[str] | None, _: object) -> Columns:
     """Read an array of objects, or an object on each line; a missing key is null."""
-    numbered = enumerate(_lines(path, newline="\n"), start=1)  # JSON strings may contain other line ends
+    numbered = enumerate(
+        _lines(path, newline="\n"), start=1
+    )  # JSON strings may contain other line ends
     full = ((number, line) for number, line in numbered if line.strip())
     start, begin = next(full, (1, "{}"))
     if by_line := not begin.lstrip().startswith("["):
-        every = ((number, _json(path, number, line)) for number, line in chain([(start, begin)], full))
+        every = (
+            (number, _json(path, number, line)) for number, line in chain([(start, begin)], full)
+        )
     else:
-        every = ((start, record) for record in _json(path, start, begin + "".join(line for _, line in numbered)))
+        every = (
+            (start, record)
+            for record in _json(path, start, begin + "".join(line for _, line in numbered))
+        )
     names: dict[str, None] = {}
     records, lines = list[dict[str, object]](), array("q")
     for number, record in every:
         if not isinstance(record, dict):
-            raise InputError(f"{path} contains {shortened(record)}, not only objects; {ONE_OBJECT_PER_ROW}.")
+            raise InputError(
+                f"{path} contains {shortened(record)}, not only objects; {ONE_OBJECT_PER_ROW}."
+            )
         names.update(dict.fromkeys(record))
         lines.append(number)
         records.append(record)
-    if len(records) == 1:  # perhaps a table, as pandas writes it by default, or a data set such as SQuAD
-        items = chain.from_iterable(value if isinstance(value, list) else [value] for value in record.values())
+    if (
+        len(records) == 1
+    ):  # perhaps a table, as pandas writes it by default, or a data set such as SQuAD
+        items = chain.from_iterable(
+            value if isinstance(value, list) else [value] for value in record.values()
+        )
         if any(isinstance(item, list | dict) for item in items):
-            raise InputError(f"{path} contains one object for all rows ({listing(names)}); {ONE_OBJECT_PER_ROW}.")
-    columns, numbers = [name for name in names if wanted is None or name in wanted], lines if by_line else ()
+            raise InputError(
+                f"{path} contains one object for all rows ({listing(names)}); {ONE_OBJECT_PER_ROW}."
+            )
+    columns, numbers = (
+        [name for name in names if wanted is None or name in wanted],
+        lines if by_line else (),
+    )
     table = _table(path, columns, [[record.get(name) for record in records] for name in columns])
     return Columns(str(path), table, list(names), lines=numbers)
 
@@ -130,7 +167,9 @@ def _json(path: Path, number: int, text: str) -> Any:
         return json.loads(text, parse_constant={"NaN": None}.__getitem__)
     except (ValueError, KeyError) as error:
         line, problem = number + getattr(error, "lineno", 1) - 1, getattr(error, "msg", error)
-        raise InputError(f"{path} line {line} cannot be read as JSON ({problem}); {ONE_OBJECT_PER_ROW}.") from error
+        raise InputError(
+            f"{path} line {line} cannot be read as JSON ({problem}); {ONE_OBJECT_PER_ROW}."
+        ) from error
 
 
 def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str] | None) -> Columns:
@@ -141,16 +180,26 @@ def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str]
     start, header = (0, columns) if columns else next(records, (0, ()))
     names = [name.strip() for name in header]
     if not any(names):
-        raise InputError(f"{path} must start with a line of column names, but it has none; add this line.")
+        raise InputError(
+            f"{path} must start with a line of column names, but it has none; add this line."
+        )
     rows, numbers = list[list[str]](), array("q")
-    quoting: dict[bool | None, int] = {True: start} if tabs and {True, None} & {*map(_in_quotes, header)} else {}
+    quoting: dict[bool | None, int] = (
+        {True: start} if tabs and {True, None} & {*map(_in_quotes, header)} else {}
+    )
     for number, record in records:
         if len(record) != len(names):
             problem = f"{path} line {number} has {count(len(record), 'value')} for {count(len(names), 'column')}"
             advice = "write one value per column; only .csv has quotes for commas inside"
             raise InputError(f"{problem} ({listing(names)}); {advice}.")
-        if record[-1].strip() == names[-1] and [value.strip("\ufeff ") for value in record] == names and len(names) > 1:
-            raise InputError(f"{path} line {number} repeats the column names ({listing(names)}); remove this line.")
+        if (
+            record[-1].strip() == names[-1]
+            and [value.strip("\ufeff ") for value in record] == names
+            and len(names) > 1
+        ):
+            raise InputError(
+                f"{path} line {number} repeats the column names ({listing(names)}); remove this line."
+            )
         for value in record if tabs else ():
             if '"' in value:
                 quoting.setdefault(_in_quotes(value), number)
@@ -158,9 +207,17 @@ def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str]
         rows.append(record)
     if line := quoting.get(True) or (False not in quoting and quoting.get(None)):
         problem = f"{path} line {line} has a value in quotes, which TSV does not have"
-        raise InputError(f"{problem}, so they may not belong to the text; if they do not, save the rows as .csv.")
-    read = [(name, index) for index, name in enumerate(names) if name and (wanted is None or name in wanted)]
-    table = _table(path, [name for name, _ in read], [[row[index] for row in rows] for _, index in read])
+        raise InputError(
+            f"{problem}, so they may not belong to the text; if they do not, save the rows as .csv."
+        )
+    read = [
+        (name, index)
+        for index, name in enumerate(names)
+        if name and (wanted is None or name in wanted)
+    ]
+    table = _table(
+        path, [name for name, _ in read], [[row[index] for row in rows] for _, index in read]
+    )
     return Columns(str(path), table, [name for name in names if name], lines=numbers)
 
 
@@ -189,11 +246,19 @@ def _records(path: Path, tabs: bool) -> Iterator[tuple[int, list[str]]]:
 
 def _read_lines(path: Path, wanted: object, _: object) -> Columns:
     """Read each line as a text, into the column `text`; skip blank lines."""
-    rows = [(number, line.rstrip("\n")) for number, line in enumerate(_lines(path), start=1) if line.strip()]
+    rows = [
+        (number, line.rstrip("\n"))
+        for number, line in enumerate(_lines(path), start=1)
+        if line.strip()
+    ]
     if 2 * sum(bool(TAGGED.fullmatch(text.strip())) for _, text in rows) > len(rows):
-        raise InputError(f"Most lines of {path} are a word with a tag, as in CoNLL files; name it .conll.")
+        raise InputError(
+            f"Most lines of {path} are a word with a tag, as in CoNLL files; name it .conll."
+        )
     numbers = array("q", (number for number, _ in rows))
-    return Columns(str(path), _table(path, ["text"], [[text for _, text in rows]]), ["text"], lines=numbers)
+    return Columns(
+        str(path), _table(path, ["text"], [[text for _, text in rows]]), ["text"], lines=numbers
+    )
 
 
 def _read_conll(path: Path, _: object, columns: Sequence[str] | None) -> Columns:
@@ -207,20 +272,28 @@ def _read_conll(path: Path, _: object, columns: Sequence[str] | None) -> Columns
     words, starts, lines = _words(path)
     if not words:
         return Columns(str(path), pa.table({}), [])
-    first = [[word[0] for word in words[begin:end]] for begin, end in pairwise([*starts, len(words)])]
+    first = [
+        [word[0] for word in words[begin:end]] for begin, end in pairwise([*starts, len(words)])
+    ]
     width, numbered = len(words[0]), len(words[0]) > 1 and all(map(_numbers_words, first))
     if path.suffix.lower() == ".conllu" and not (numbered and width == len(CONLLU)):
         problem = f"{path} line {lines[0]} begins no sentence of CoNLL-U, which has ten columns separated by tabs"
-        raise InputError(f"{problem}, and numbers the words in the first; correct the file, or name it .conll.")
+        raise InputError(
+            f"{problem}, and numbers the words in the first; correct the file, or name it .conll."
+        )
     if numbered:
         first = [[number for number in each if number.isdigit()] for each in first]
         words = [word for word in words if word[0].isdigit()]
     names = list(columns or _names(first, width, numbered))
     if len(names) != width:
         listed = f"the corpus lists {len(names)} (`columns`: {listing(names)})"
-        raise InputError(f"{path} has {count(width, 'column')}, but {listed}; list a name for each column.")
+        raise InputError(
+            f"{path} has {count(width, 'column')}, but {listed}; list a name for each column."
+        )
     offsets = pa.array(accumulate(map(len, first), initial=0), pa.int32())
-    arrays = [pa.ListArray.from_arrays(offsets, pa.array(values)) for values in zip(*words, strict=True)]
+    arrays = [
+        pa.ListArray.from_arrays(offsets, pa.array(values)) for values in zip(*words, strict=True)
+    ]
     return Columns(str(path), pa.Table.from_arrays(arrays, names=names), names, lines=lines)
 
 
@@ -248,8 +321,16 @@ def _words(path: Path) -> tuple[list[tuple[str, ...]], list[int], Sequence[int]]
     lines = [line.strip("\r\n ") for line in _lines(path)]
     first = next((line for line in lines if _is_word(line) and line[0] != "#"), "")
     width, tabs = len(_fields(first)), "\t" in first
-    is_conllu = path.suffix.lower() == ".conllu" or (width == len(CONLLU) and tabs and first[0].isdigit())
-    words, starts, begins, tags, inside = list[tuple[str, ...]](), list[int](), array("q"), set[str](), False
+    is_conllu = path.suffix.lower() == ".conllu" or (
+        width == len(CONLLU) and tabs and first[0].isdigit()
+    )
+    words, starts, begins, tags, inside = (
+        list[tuple[str, ...]](),
+        list[int](),
+        array("q"),
+        set[str](),
+        False,
+    )
     for number, line in enumerate(lines, start=1):
         if not _is_word(line):
             inside = False
@@ -257,13 +338,17 @@ def _words(path: Path) -> tuple[list[tuple[str, ...]], list[int], Sequence[int]]
         fields = _fields(line)
         if line[0] == "#" and (is_conllu or COMMENT.match(line)):
             # "#" may also be a word, but then it has tags
-            tags = tags or {_fields(other)[-1] for other in lines if _is_word(other) and other[0] != "#"}
+            tags = tags or {
+                _fields(other)[-1] for other in lines if _is_word(other) and other[0] != "#"
+            }
             alike = not is_conllu and len(fields) == width and tabs == ("\t" in line)
             if not (alike and (inside or fields[-1] in tags)):
                 continue
         if len(fields) != width:
             problem = f"{path} line {number} has {count(len(fields), 'column')}, but the lines above it have {width}"
-            raise InputError(f"{problem}: {shortened(line)}; write the same number of columns in all lines.")
+            raise InputError(
+                f"{problem}: {shortened(line)}; write the same number of columns in all lines."
+            )
         if not inside:
             starts.append(len(words))
             begins.append(number)
@@ -277,7 +362,9 @@ def _is_word(line: str) -> bool:
 
 
 def _fields(line: str) -> list[str]:
-    return line.split("\t") if "\t" in line else [part for part in line.split(" ") if part]  # not at no-break spaces
+    return (
+        line.split("\t") if "\t" in line else [part for part in line.split(" ") if part]
+    )  # not at no-break spaces
 
 
 def _lines(path: Path, newline: str | None = None) -> Iterator[str]:
@@ -285,7 +372,11 @@ def _lines(path: Path, newline: str | None = None) -> Iterator[str]:
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline=newline) as lines:
         for number, line in enumerate(lines, start=1):
             if ("\0" in line or not line.isascii()) and NOT_UTF8.search(line):
-                problem = "contains NUL characters, as UTF-16 does" if "\0" in line else "is not UTF-8 text"
+                problem = (
+                    "contains NUL characters, as UTF-16 does"
+                    if "\0" in line
+                    else "is not UTF-8 text"
+                )
                 raise InputError(f"{path} line {number} {problem}; save the file as UTF-8.")
             yield line
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 
-def load_splits(corpus: Corpus, wanted: Collection[str] | None, machine: Machine) -> dict[str, Columns]:
+def load_splits(
+    corpus: Corpus, wanted: Collection[str] | None, machine: Machine
+) -> dict[str, Columns]:
     """Load the columns that are `wanted` (None: all) of each split of a corpus, in the order of the source.
 
     Raises:
@@ -29,8 +31,14 @@ def load_splits(corpus: Corpus, wanted: Collection[str] | None, machine: Machine
     """
     if isinstance(corpus, InFiles):
         files = dict.fromkeys(corpus.paths.values())  # splits may be slices of one file
-        read = {path: read_file(Path(path), wanted, corpus.words is not None, corpus.columns) for path in files}
-        return {split: _sliced(read[path], describe(corpus, split)) for split, path in corpus.paths.items()}
+        read = {
+            path: read_file(Path(path), wanted, corpus.words is not None, corpus.columns)
+            for path in files
+        }
+        return {
+            split: _sliced(read[path], describe(corpus, split))
+            for split, path in corpus.paths.items()
+        }
     folder = folder_of("dataset", corpus.hub, corpus.revision, machine)
     if folder is None:
         raise InputError(f"{describe(corpus, 'train')} is not on this machine; {HOW_TO_FETCH}.")
@@ -44,7 +52,9 @@ def _sliced(rows: Columns, file: str) -> Columns:
     available = rows.table.num_rows
     begin, end = int(match[1] or 0), int(match[2] or available)
     if not begin < end <= available:
-        raise InputError(f"{file} is no slice of the rows 0 to {available - 1:,} of this file; correct the numbers.")
+        raise InputError(
+            f"{file} is no slice of the rows 0 to {available - 1:,} of this file; correct the numbers."
+        )
     table, lines = rows.table.slice(begin, end - begin), rows.lines[begin:end]
     return replace(rows, source=file, table=table, lines=lines, indices=range(begin, end))
 
@@ -53,7 +63,10 @@ def describe(corpus: Corpus, split: str) -> str:
     """Describe a split of a corpus for messages: "nyu-mll/glue cola, split validation"."""
     if isinstance(corpus, InFiles):
         return dict(corpus.files).get(split) or f"{split} file"
-    return " ".join(filter(None, (corpus.hub, corpus.config))) + f", split {_split_on_hub(corpus, split)}"
+    return (
+        " ".join(filter(None, (corpus.hub, corpus.config)))
+        + f", split {_split_on_hub(corpus, split)}"
+    )
 
 
 def source_digests(corpus: Corpus, machine: Machine) -> dict[str, str] | None:
@@ -66,12 +79,16 @@ def source_digests(corpus: Corpus, machine: Machine) -> dict[str, str] | None:
             paths = corpus.paths
             missing = next((path for path in paths.values() if not os.path.isfile(path)), None)
             if missing is not None:
-                raise InputError(f"There is no file {missing} (relative paths start from {Path.cwd()}).")
+                raise InputError(
+                    f"There is no file {missing} (relative paths start from {Path.cwd()})."
+                )
             return {split: digest_of_file(path) for split, path in paths.items()}
         folder = folder_of("dataset", corpus.hub, corpus.revision, machine)
         if folder is None:
             return None
-        files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+        files = sorted(
+            str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()
+        )
         if ".huggingface.yaml" not in files:  # it can name any files, too
             files = files_of_configs(files, _configs_on_card(folder), [corpus.config])
         return {"files": digest_of_json({name: digest_of_file(folder / name) for name in files})}
@@ -90,7 +107,9 @@ def _configs_on_card(folder: Path) -> object:
 
 
 def _split_on_hub(corpus: OnHub, split: str) -> str:
-    return {"train": corpus.train, "validation": next(iter(corpus.validation), "validation")}.get(split, split)
+    return {"train": corpus.train, "validation": next(iter(corpus.validation), "validation")}.get(
+        split, split
+    )
 
 
 def _in_folder(corpus: OnHub, split: str, wanted: Collection[str] | None, folder: Path) -> Columns:
@@ -112,9 +131,17 @@ def _load_dataset(folder: Path, config: str | None, split: str) -> Dataset:
     import datasets
 
     # the cache of `datasets` depends only on paths, so it would return old rows after files have changed
-    files = sorted((str(path.relative_to(folder)), path.stat()) for path in folder.rglob("*") if path.is_file())
-    state = [(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns) for name, status in files]
-    cache = Path(datasets.config.HF_DATASETS_CACHE, "papa", hashlib.sha256(repr(state).encode()).hexdigest()[:16])
+    files = sorted(
+        (str(path.relative_to(folder)), path.stat()) for path in folder.rglob("*") if path.is_file()
+    )
+    state = [
+        (name, status.st_size, status.st_mtime_ns, status.st_ctime_ns) for name, status in files
+    ]
+    cache = Path(
+        datasets.config.HF_DATASETS_CACHE,
+        "papa",
+        hashlib.sha256(repr(state).encode()).hexdigest()[:16],
+    )
     options = {"split": split, "cache_dir": str(cache)}
     shown = not datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()

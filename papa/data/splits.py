@@ -37,20 +37,28 @@ class Wanted:
     def __post_init__(self) -> None:
         for role, name in self.columns.items():
             if role not in ("first", "second", "label") or not name:
-                raise InputError(f"A column is '{role}={name}'; it must be first=, second= or label=COLUMN.")
+                raise InputError(
+                    f"A column is '{role}={name}'; it must be first=, second= or label=COLUMN."
+                )
         if len({*self.columns.values()}) < len(self.columns):
             given = ", ".join(f"{role}={name}" for role, name in self.columns.items())
-            raise InputError(f"The columns {given} name one column twice; give each role a column of its own.")
+            raise InputError(
+                f"The columns {given} name one column twice; give each role a column of its own."
+            )
         share = self.hold_out
         if share is not None and not 0 < Fraction(fraction(share)) < 1:
-            raise InputError(f"The share of texts to hold out is {share}; it must be between 0 and 1, such as 0.2.")
+            raise InputError(
+                f"The share of texts to hold out is {share}; it must be between 0 and 1, such as 0.2."
+            )
 
     @property
     def changes_rows(self) -> bool:
         """Whether rows change, so splits differ from the files that they were read from."""
         return self.drop_empty or self.hold_out is not None
 
-    def changed(self, splits: Mapping[str, Columns], roles: Mapping[str, str]) -> tuple[dict[str, Columns], list[str]]:
+    def changed(
+        self, splits: Mapping[str, Columns], roles: Mapping[str, str]
+    ) -> tuple[dict[str, Columns], list[str]]:
         """Return the splits with changed rows, and a sentence about each change; `roles` are columns by role.
 
         Raises:
@@ -61,16 +69,25 @@ class Wanted:
             for name, columns in splits.items():
                 changed[name], dropped = _without_empty(columns, roles, self.labels)
                 rows = count(columns.table.num_rows, "row")
-                notes.append(f"Dropped {dropped:,} of {rows} of {columns.source}, which have no text or no label.")
+                notes.append(
+                    f"Dropped {dropped:,} of {rows} of {columns.source}, which have no text or no label."
+                )
                 if not changed[name].table.num_rows:
-                    raise InputError(f"Each of the {rows} of {columns.source} lacks a text or a label; fix the rows.")
+                    raise InputError(
+                        f"Each of the {rows} of {columns.source} lacks a text or a label; fix the rows."
+                    )
         if self.hold_out is not None:
             train = changed["train"]
             train.examples(roles, self.labels)  # before it is split, so messages count all its rows
             text = roles.get("words") or roles["first"]
             out = _held_out(train, text, Fraction(fraction(self.hold_out)))
-            changed |= {"train": _rows_of(train, [not held for held in out]), "validation": _rows_of(train, out)}
-            notes.append(f"Held out {sum(out):,} of {count(len(out), 'row')} of {train.source} for validation.")
+            changed |= {
+                "train": _rows_of(train, [not held for held in out]),
+                "validation": _rows_of(train, out),
+            }
+            notes.append(
+                f"Held out {sum(out):,} of {count(len(out), 'row')} of {train.source} for validation."
+            )
         return changed, notes
 
 
@@ -88,11 +105,15 @@ def columns_of_table(name: str, table: object, wanted: Collection[str]) -> Colum
 
     every = getattr(table, "column_names", getattr(table, "columns", ()))
     if isinstance(every, Mapping):
-        raise InputError(f"A dataset has the splits {', '.join(every)}; give one of them, as in data['train'].")
+        raise InputError(
+            f"A dataset has the splits {', '.join(every)}; give one of them, as in data['train']."
+        )
     names = [str(column) for column in every]
     if not wanted:
         example = 'columns={"first": "text", "label": "mood"}'
-        raise InputError(f"{name} is a table; name the columns to use, as in {example}: it has {listing(names)}.")
+        raise InputError(
+            f"{name} is a table; name the columns to use, as in {example}: it has {listing(names)}."
+        )
     Columns(name, pa.table({}), names).check(wanted)
     chosen = [column for column in every if str(column) in wanted]
     try:
@@ -107,8 +128,12 @@ def columns_of_table(name: str, table: object, wanted: Collection[str]) -> Colum
                 rows = table.select_columns(chosen).with_format("arrow")[:]
                 return Columns(name, rows, names, class_names_of(table.features.to_dict()))
     except pa.ArrowException as error:
-        raise InputError(f"A column among {listing(map(str, chosen))} mixes types of values ({error}).") from error
-    raise InputError(f"A {type(table).__name__} was given; give a pandas DataFrame or a datasets.Dataset.")
+        raise InputError(
+            f"A column among {listing(map(str, chosen))} mixes types of values ({error})."
+        ) from error
+    raise InputError(
+        f"A {type(table).__name__} was given; give a pandas DataFrame or a datasets.Dataset."
+    )
 
 
 def is_table(texts: object) -> bool:
@@ -123,14 +148,21 @@ def write_rows(path: Path, rows: Columns) -> None:
     path = path.absolute()  # pyarrow takes a relative path such as "a: b" for a URI
     table = rows.table
     if rows.class_names:
-        features = {name: {"_type": "ClassLabel", "names": names} for name, names in rows.class_names.items()}
-        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+        features = {
+            name: {"_type": "ClassLabel", "names": names}
+            for name, names in rows.class_names.items()
+        }
+        table = table.replace_schema_metadata(
+            {"huggingface": json.dumps({"info": {"features": features}})}
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         pq.write_table(table, temporary)
 
 
-def _without_empty(columns: Columns, roles: Mapping[str, str], labels: Sequence[str] | None) -> tuple[Columns, int]:
+def _without_empty(
+    columns: Columns, roles: Mapping[str, str], labels: Sequence[str] | None
+) -> tuple[Columns, int]:
     """Return the rows that have a value in each of these columns, and the number of other rows."""
     rows = zip(*(columns.table.column(name).to_pylist() for name in roles.values()), strict=True)
     full = [not any(map(_is_empty, row)) for row in rows]
@@ -145,7 +177,12 @@ def _without_empty(columns: Columns, roles: Mapping[str, str], labels: Sequence[
 
 
 def _is_empty(value: object) -> bool:
-    return value is None or value == [] or (isinstance(value, str) and not value.strip()) or value != value
+    return (
+        value is None
+        or value == []
+        or (isinstance(value, str) and not value.strip())
+        or value != value
+    )
 
 
 def _held_out(columns: Columns, name: str, share: Fraction) -> list[bool]:
@@ -164,6 +201,11 @@ def _rows_of(columns: Columns, mask: Sequence[bool]) -> Columns:
     """Return the rows that `mask` selects; messages still name their places in the source."""
     import pyarrow as pa
 
-    table, lines = columns.table.filter(pa.array(mask, pa.bool_())), list(compress(columns.lines, mask))
+    table, lines = (
+        columns.table.filter(pa.array(mask, pa.bool_())),
+        list(compress(columns.lines, mask)),
+    )
     indices = list(compress(columns.indices or range(len(mask)), mask))
-    return replace(columns, table=table, lines=lines, indices=indices, total=columns.total or len(mask))
+    return replace(
+        columns, table=table, lines=lines, indices=indices, total=columns.total or len(mask)
+    )

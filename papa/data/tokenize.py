@@ -10,7 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
-from papa.data.layout import CHUNK_TEXTS, WITHOUT_GAPS, Placed, place_texts, separates_words, texts_in_blocks
+from papa.data.layout import (
+    CHUNK_TEXTS,
+    WITHOUT_GAPS,
+    Placed,
+    place_texts,
+    separates_words,
+    texts_in_blocks,
+)
 from papa.data.prepare import TEXTS
 from papa.data.weights import folder_of_model, loading_error, predicts_next
 from papa.errors import WARNING, InputError, count
@@ -48,7 +55,10 @@ def tokenize_corpus(jobs: Sequence[Job[Tokenize]]) -> str:
             f"{job.reads['texts']} contains pairs of texts or lists of words; only single texts can be cut into blocks."
         )
     tokenizer, sizes = tokenizer_of(folder, model, words), sizes_of_model(folder, model)
-    rows, schema = (_blocks if settings.blocks else _laid_out)(tokenizer, texts, settings.slots, style), _schema(words)
+    rows, schema = (
+        (_blocks if settings.blocks else _laid_out)(tokenizer, texts, settings.slots, style),
+        _schema(words),
+    )
     counts, number, cut = Counter[str](), Counter[str](), Counter[str]()
 
     def counted() -> Iterator[PlacedRow]:
@@ -56,7 +66,9 @@ def tokenize_corpus(jobs: Sequence[Job[Tokenize]]) -> str:
             if (largest := max(placed.ids, default=0)) >= sizes["vocabulary"]:
                 raise beyond_embedding(tokenizer, largest, model, f"row {row} of the {split} split")
             if not placed.ids:
-                raise InputError(f"Row {row} of the {split} split has no token for model {model}; leave it out.")
+                raise InputError(
+                    f"Row {row} of the {split} split has no token for model {model}; leave it out."
+                )
             counts.update(tokens=len(placed.ids), unknown=placed.unknown)
             number[split] += 1
             cut[split] += placed.cut > 0
@@ -74,7 +86,9 @@ def tokenize_corpus(jobs: Sequence[Job[Tokenize]]) -> str:
     return report
 
 
-def beyond_embedding(tokenizer: PreTrainedTokenizerBase, token: int, model: str, place: str) -> InputError:
+def beyond_embedding(
+    tokenizer: PreTrainedTokenizerBase, token: int, model: str, place: str
+) -> InputError:
     """Return the error for a token for which the model has no embedding."""
     return InputError(
         f"The tokenizer of model {model} has the token {tokenizer.convert_ids_to_tokens(token)!r} ({place}), but the "
@@ -82,14 +96,21 @@ def beyond_embedding(tokenizer: PreTrainedTokenizerBase, token: int, model: str,
     )
 
 
-def check_tokenizer(folder: str, name: str, slots: int, words: bool, texts: Iterable[str] = ()) -> None:
+def check_tokenizer(
+    folder: str, name: str, slots: int, words: bool, texts: Iterable[str] = ()
+) -> None:
     """Raise `InputError` if a model's tokenizer cannot lay out texts, or makes of them tokens without an embedding.
 
     `texts` are read only if the tokenizer has such tokens.
     """
-    tokenizer, vocabulary = tokenizer_of(folder, name, words), sizes_of_model(folder, name)["vocabulary"]
+    tokenizer, vocabulary = (
+        tokenizer_of(folder, name, words),
+        sizes_of_model(folder, name)["vocabulary"],
+    )
     next(place_texts(tokenizer, [["a"]] if words else ["a"], None, slots=slots))
-    beyond = {token: index for token, index in tokenizer.get_added_vocab().items() if index >= vocabulary}
+    beyond = {
+        token: index for token, index in tokenizer.get_added_vocab().items() if index >= vocabulary
+    }
     for text in texts if beyond else ():
         if token := next((token for token in beyond if token in text), None):
             raise beyond_embedding(tokenizer, beyond[token], name, f"in the text {text[:60]!r}")
@@ -119,12 +140,18 @@ def tokenizer_of(folder: str, name: str = "", words: bool = False) -> PreTrained
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         if words and not separates_words(tokenizer):
-            tokenizer = AutoTokenizer.from_pretrained(folder, add_prefix_space=True, trust_remote_code=False)
+            tokenizer = AutoTokenizer.from_pretrained(
+                folder, add_prefix_space=True, trust_remote_code=False
+            )
     except Exception as error:  # malformed files raise more errors than the library documents
         raise loading_error(folder, name, "tokenizer", error) from error
     special = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
-    if len(tokenizer.get_vocab().keys() - special) < 2:  # transformers makes an empty one up if it finds no files
-        raise InputError(f"{name or folder} has no tokenizer files; write them into {folder} with `save_pretrained`.")
+    if (
+        len(tokenizer.get_vocab().keys() - special) < 2
+    ):  # transformers makes an empty one up if it finds no files
+        raise InputError(
+            f"{name or folder} has no tokenizer files; write them into {folder} with `save_pretrained`."
+        )
     return tokenizer
 
 
@@ -165,27 +192,44 @@ def _schema(words: bool) -> pa.Schema:
     import pyarrow as pa
 
     lists = ["ids", "slots", "segments", *(["words"] if words else [])]
-    types = {"split": pa.string(), "row": pa.int64(), **dict.fromkeys(lists, pa.list_(pa.int32())), "cut": pa.int32()}
+    types = {
+        "split": pa.string(),
+        "row": pa.int64(),
+        **dict.fromkeys(lists, pa.list_(pa.int32())),
+        "cut": pa.int32(),
+    }
     return pa.schema(types)
 
 
 def _chunks(texts: pa.Table) -> Iterator[dict[str, list[Any]]]:
     for chunk in texts.to_batches(CHUNK_TEXTS):
-        yield dict(zip(chunk.schema.names, (column.to_pylist() for column in chunk.columns), strict=True))
+        yield dict(
+            zip(chunk.schema.names, (column.to_pylist() for column in chunk.columns), strict=True)
+        )
 
 
-def _laid_out(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, slots: int, style: str) -> Iterator[PlacedRow]:
+def _laid_out(
+    tokenizer: PreTrainedTokenizerBase, texts: pa.Table, slots: int, style: str
+) -> Iterator[PlacedRow]:
     for columns in _chunks(texts):
         first, second = columns.get("words", columns.get("first", [])), columns.get("second")
         laid_out = place_texts(tokenizer, first, second, slots=slots, style=style)
         yield from zip(columns["split"], columns["row"], laid_out, strict=True)
 
 
-def _blocks(tokenizer: PreTrainedTokenizerBase, texts: pa.Table, slots: int, style: str) -> Iterator[PlacedRow]:
-    rows = (row for columns in _chunks(texts) for row in zip(columns["split"], columns["first"], strict=True))
+def _blocks(
+    tokenizer: PreTrainedTokenizerBase, texts: pa.Table, slots: int, style: str
+) -> Iterator[PlacedRow]:
+    rows = (
+        row
+        for columns in _chunks(texts)
+        for row in zip(columns["split"], columns["first"], strict=True)
+    )
     for split, rows_of_split in groupby(rows, key=lambda row: row[0]):
         running = (text for _, text in rows_of_split)
-        for row, block in enumerate(texts_in_blocks(tokenizer, running, slots, style in WITHOUT_GAPS)):
+        for row, block in enumerate(
+            texts_in_blocks(tokenizer, running, slots, style in WITHOUT_GAPS)
+        ):
             yield split, row, block
 
 
@@ -199,7 +243,9 @@ def _groups(rows: Iterable[PlacedRow], schema: pa.Schema) -> Iterator[pa.Table]:
         while chunk := list(islice(rows_of_split, CHUNK_TEXTS // 16)):
             examples = [example for _, _, example in chunk]
             values = {"split": [split] * len(chunk), "row": [row for _, row, _ in chunk]}
-            values |= {name: [getattr(example, name) for example in examples] for name in schema.names[2:]}
+            values |= {
+                name: [getattr(example, name) for example in examples] for name in schema.names[2:]
+            }
             parts.append(pa.Table.from_pydict(values, schema))
             tokens += sum(len(example.ids) for example in examples)
             if tokens >= GROUP_TOKENS:

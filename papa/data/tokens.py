@@ -37,7 +37,9 @@ class Tokens:
         slots: number of slots in the layout, `n`.
     """
 
-    def __init__(self, flat: Mapping[str, Tensor], lengths: Tensor, split: str, first: int, slots: int):
+    def __init__(
+        self, flat: Mapping[str, Tensor], lengths: Tensor, split: str, first: int, slots: int
+    ):
         self.split, self.n = split, slots
         self.rows = first, len(lengths)
         self.ids, self.slots, self.segments = flat["ids"], flat["slots"], flat["segments"]
@@ -54,12 +56,16 @@ class Tokens:
             for name in ("ids", "slots", "segments")
         }
         flat |= {"words": flat["slots"]} if as_words else {}
-        return cls(flat, torch.cat([batch.lengths.cpu() for batch in packed]), split, 0, packed[0].n)
+        return cls(
+            flat, torch.cat([batch.lengths.cpu() for batch in packed]), split, 0, packed[0].n
+        )
 
     @classmethod
     def of_table(cls, table: pa.Table, split: str, first: int, slots: int) -> Tokens:
         """Return rows of a tokens file; `first` is the index of the first row."""
-        names = [name for name in ("ids", "slots", "segments", "words") if name in table.column_names]
+        names = [
+            name for name in ("ids", "slots", "segments", "words") if name in table.column_names
+        ]
         lists = {name: table.column(name).combine_chunks() for name in names}
         flat = {name: whole_numbers(values.flatten()) for name, values in lists.items()}
         return cls(flat, whole_numbers(lists["ids"].value_lengths()), split, first, slots)
@@ -69,7 +75,8 @@ class Tokens:
         """Read these splits of a tokens file, by default all of them."""
         with TokensFile.opened(path) as file:
             return {
-                split: file.split(split) for split in splits or dict.fromkeys(["train", "validation", *file.splits])
+                split: file.split(split)
+                for split in splits or dict.fromkeys(["train", "validation", *file.splits])
             }
 
     def __len__(self) -> int:
@@ -84,7 +91,9 @@ class Tokens:
     def batch(self, examples: Tensor) -> Packed:
         """Return the packed row of `examples`, in this order."""
         tokens = self.tokens_of(examples)
-        ids, slots, segments = (values[tokens].long() for values in (self.ids, self.slots, self.segments))
+        ids, slots, segments = (
+            values[tokens].long() for values in (self.ids, self.slots, self.segments)
+        )
         return Packed(ids, slots, segments, self.lengths[examples], self.n)
 
     def batches(self, token_budget: int | Callable[[], int]) -> Iterator[Tensor]:
@@ -126,13 +135,17 @@ class TokensFile:
         self.splits: dict[str, Group] = {}
         self.rows = 0
         """Number of rows in the file."""
-        for group in map(file.metadata.row_group, range(file.metadata.num_row_groups)):  # from the footer of the file
+        for group in map(
+            file.metadata.row_group, range(file.metadata.num_row_groups)
+        ):  # from the footer of the file
             every = map(group.column, range(group.num_columns))
             columns = {column.path_in_schema.split(".")[0]: column for column in every}
             split, tokens = columns["split"].statistics.min, columns["ids"].num_values
             self.groups.append(Group(split, self.rows, group.num_rows, tokens))
             before = self.splits.get(split, Group(split, self.rows, 0, 0))
-            self.splits[split] = replace(before, rows=before.rows + group.num_rows, tokens=before.tokens + tokens)
+            self.splits[split] = replace(
+                before, rows=before.rows + group.num_rows, tokens=before.tokens + tokens
+            )
             self.rows += group.num_rows
 
     @classmethod

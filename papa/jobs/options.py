@@ -18,9 +18,9 @@ from papa.errors import InputError
 class Options:
     """The options that `papa init` and `papa measure` share: about texts, and settings that replace the chosen ones."""
 
-    validation: Annotated[Path | None, typer.Option(metavar="FILE", help="Validation texts, in the same format.")] = (
-        None
-    )
+    validation: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Validation texts, in the same format.")
+    ] = None
     column: Annotated[
         list[str] | None,
         typer.Option(
@@ -30,28 +30,49 @@ class Options:
     ] = None
     hold_out: Annotated[
         str | None,
-        typer.Option(metavar="SHARE", help="Hold out this share of the training texts for validation, such as 0.2."),
+        typer.Option(
+            metavar="SHARE",
+            help="Hold out this share of the training texts for validation, such as 0.2.",
+        ),
     ] = None
     drop_empty: Annotated[
         bool,
-        typer.Option("--drop-empty", help="Drop rows without text or label (-1 and -100 are none), and count them."),
+        typer.Option(
+            "--drop-empty",
+            help="Drop rows without text or label (-1 and -100 are none), and count them.",
+        ),
     ] = False
     labels: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="The classes in order, such as --labels=-1,1; f1 is that of the second."),
+        typer.Option(
+            metavar="LIST",
+            help="The classes in order, such as --labels=-1,1; f1 is that of the second.",
+        ),
     ] = None
     seeds: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Seeds of the probes, such as 1,2,3; the default is five.")
+        str | None,
+        typer.Option(
+            metavar="LIST", help="Seeds of the probes, such as 1,2,3; the default is five."
+        ),
     ] = None
     fractions: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Shares of heads that keep their attention, such as 1,1/2,0.")
+        str | None,
+        typer.Option(
+            metavar="LIST", help="Shares of heads that keep their attention, such as 1,1/2,0."
+        ),
     ] = None
     slots: Annotated[
-        int | None, typer.Option(metavar="N", help="Tokens per text; the default is enough for 99 of 100 texts.")
+        int | None,
+        typer.Option(
+            metavar="N", help="Tokens per text; the default is enough for 99 of 100 texts."
+        ),
     ] = None
     order: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Order of heads, such as gradient, which is faster; the default is lambda."),
+        typer.Option(
+            metavar="NAME",
+            help="Order of heads, such as gradient, which is faster; the default is lambda.",
+        ),
     ] = None
 
     @property
@@ -72,7 +93,12 @@ class Options:
         except ValueError:
             problem = f"--seeds is {self.seeds!r}, but must be whole numbers separated by commas, as in 1,2,3."
             raise InputError(problem) from None
-        settings = {"slots": self.slots, "order": self.order, "seeds": seeds, "fractions": _listed(self.fractions)}
+        settings = {
+            "slots": self.slots,
+            "order": self.order,
+            "seeds": seeds,
+            "fractions": _listed(self.fractions),
+        }
         return {name: value for name, value in settings.items() if value is not None}
 
 

@@ -26,7 +26,16 @@ from papa.data.prepare import texts_in
 from papa.data.tokenize import check_tokenizer, is_decoder, sizes_of_model
 from papa.errors import WARNING, InputError, count, format_bytes, format_duration
 from papa.model.load import model_of
-from papa.plan.jobs import AnyJob, Average, HiddenStates, LearnLambda, Probe, ProbeEncoder, Report, Tokenize
+from papa.plan.jobs import (
+    AnyJob,
+    Average,
+    HiddenStates,
+    LearnLambda,
+    Probe,
+    ProbeEncoder,
+    Report,
+    Tokenize,
+)
 from papa.plan.study import JobGroup, Plan
 from papa.plan.why import reasons
 from papa.results.statistics import UNSEEN_UNITS, smallest_margin
@@ -75,7 +84,9 @@ def plan(config: Config, cores: int) -> dict[str, Any]:
     """
     results, problems = Path("results", config.name), list[str]()
     folder = next(folder for folder in results.absolute().parents if folder.exists())
-    study = Plan(config, results, save=os.access(folder, os.W_OK))  # a run would read the same tables
+    study = Plan(
+        config, results, save=os.access(folder, os.W_OK)
+    )  # a run would read the same tables
 
     @cache
     def rate(model: str, length: int) -> float | None:
@@ -90,20 +101,32 @@ def plan(config: Config, cores: int) -> dict[str, Any]:
             problems.append(f"Corpus {name} is not on this machine; {HOW_TO_FETCH}.")
     problems += _misfits(study)
     batches = pd.DataFrame(_needs(study, batch, rate) for batch in study.missing)
-    batches = batches.reindex(columns=["stage", *NEEDS, "threads", "runs_encoder"])  # there may be none
+    batches = batches.reindex(
+        columns=["stage", *NEEDS, "threads", "runs_encoder"]
+    )  # there may be none
     stages = batches.groupby("stage", sort=False)[NEEDS].sum().reset_index().to_dict("records")
     total = {"stage": "total"} | {name: sum(stage[name] for stage in stages) for name in NEEDS}
     busy = (batches["seconds"] * batches["threads"].clip(upper=cores)).sum() / cores
-    on_gpu = (batches["seconds"] * batches["runs_encoder"]).sum() if config.device.startswith("cuda") else 0
+    on_gpu = (
+        (batches["seconds"] * batches["runs_encoder"]).sum()
+        if config.device.startswith("cuda")
+        else 0
+    )
     free = shutil.disk_usage(folder).free
-    needed, remedy, at_once = total["disk_mb"], ", or set `keep_hidden_states: false`", max(cores // config.threads, 1)
+    needed, remedy, at_once = (
+        total["disk_mb"],
+        ", or set `keep_hidden_states: false`",
+        max(cores // config.threads, 1),
+    )
     if not config.keep_hidden_states:  # about one batch of states for each job that runs
         states = batches.loc[batches["stage"].eq(HiddenStates.stage), "disk_mb"]
         needed += states.nlargest(at_once).sum() - states.sum()
         remedy = ", or use fewer cores" * (at_once > 1 and len(states) > 1)
     if needed * MB > free:
         missing = f"The disk is too small by {format_bytes(needed * MB - free)}"
-        problems.append(f"{missing}: put results/ on a larger disk, or lower `train_limit`{remedy}.")
+        problems.append(
+            f"{missing}: put results/ on a larger disk, or lower `train_limit`{remedy}."
+        )
     return {
         "config": config.name,
         "problems": list(dict.fromkeys(problems)),
@@ -126,10 +149,15 @@ def print_plan(estimates: Mapping[str, Any], out: Console) -> None:
         out.print(printable(problem), style="bold red")
     total = estimates["total"]
     if not total["jobs"]:
-        out.print(f"Every file of the study {estimates['config']} exists, so nothing has to run.", style="bold")
+        out.print(
+            f"Every file of the study {estimates['config']} exists, so nothing has to run.",
+            style="bold",
+        )
     else:
         stages = pd.DataFrame(estimates["stages"])
-        unestimated = stages["unknown"].map(lambda number: f" ({number:,} unknown)" if number else "")
+        unestimated = stages["unknown"].map(
+            lambda number: f" ({number:,} unknown)" if number else ""
+        )
         cells = {
             "jobs": stages["jobs"].map("{:,}".format) + unestimated,
             "time": stages["seconds"].map(format_duration),
@@ -148,9 +176,17 @@ def print_plan(estimates: Mapping[str, Any], out: Console) -> None:
         out.print(printable(sentence))
 
 
-def _needs(study: Plan, batch: JobGroup, rate: Callable[[str, int], float | None]) -> dict[str, object]:
+def _needs(
+    study: Plan, batch: JobGroup, rate: Callable[[str, int], float | None]
+) -> dict[str, object]:
     """Return the stage of a batch, `NEEDS`, its threads, and whether it runs a model; `rate` times a model."""
-    needs = {"stage": batch.rule, "jobs": 1, "unknown": 0, "seconds": float(START_SECONDS), "disk_mb": 0.0}
+    needs = {
+        "stage": batch.rule,
+        "jobs": 1,
+        "unknown": 0,
+        "seconds": float(START_SECONDS),
+        "disk_mb": 0.0,
+    }
     if batch.rule in (Tokenize.stage, Report.stage):
         return needs | {"threads": 1, "runs_encoder": False}
     about = batch.jobs[0].about
@@ -160,14 +196,23 @@ def _needs(study: Plan, batch: JobGroup, rate: Callable[[str, int], float | None
     if speed := rate(about["model"], length) if number else None:
         needs["seconds"] = START_SECONDS + _passes(batch) * number / speed
     needs["unknown"] = int(speed is None)
-    return needs | {"threads": study.config.threads, "runs_encoder": batch.jobs[0].settings.runs_encoder}
+    return needs | {
+        "threads": study.config.threads,
+        "runs_encoder": batch.jobs[0].settings.runs_encoder,
+    }
 
 
 def _tokens_of(study: Plan, about: Mapping[str, Any]) -> tuple[int, int]:
     """Return the number of tokens of a job's corpus, and the mean number per text; 0 if nothing is known about it."""
-    facts, slots = study.data(about["corpus"]).facts, study.config.corpora[about["corpus"]].slots or about["slots"]
+    facts, slots = (
+        study.data(about["corpus"]).facts,
+        study.config.corpora[about["corpus"]].slots or about["slots"],
+    )
     rows = sum(facts["rows"].values())
-    words = {split: size["words"] * TOKENS_PER_WORD + SPECIAL_TOKENS_PER_TEXT for split, size in facts["sizes"].items()}
+    words = {
+        split: size["words"] * TOKENS_PER_WORD + SPECIAL_TOKENS_PER_TEXT
+        for split, size in facts["sizes"].items()
+    }
     number = sum(facts["rows"][split] * min(length, slots) for split, length in words.items())
     known = bool(_sizes(study, about["model"]))
     return round(number) * known, max(round(number / max(rows, 1)), 1)
@@ -204,7 +249,9 @@ def _disk(study: Plan, job: AnyJob, tokens: float) -> float:
         return 2 * (sizes["layers"] + 1) * sizes["hidden"] * tokens
     if sizes and isinstance(job.settings, Average):
         slots, outputs = int(job.about["slots"]), job.settings.kind == "mean-output"
-        return 12 * sizes["layers"] * slots * (sizes["hidden"] if outputs else sizes["heads"] * slots)
+        return (
+            12 * sizes["layers"] * slots * (sizes["hidden"] if outputs else sizes["heads"] * slots)
+        )
     return 0
 
 
@@ -252,9 +299,15 @@ def _metrics(study: Plan) -> list[str]:
         task = study.config.tasks[name]
         labels = study.data(task.corpus).facts["labels"].get(name)
         if labels and (positive := positive_class(task.metric, labels["names"])):
-            doubt = "" if task.labels else frequent_class(task.metric, labels["names"], labels["train_counts"])
+            doubt = (
+                ""
+                if task.labels
+                else frequent_class(task.metric, labels["names"], labels["train_counts"])
+            )
             warning = f" {WARNING}{doubt}" if doubt else ""
-            sentences.append(f"{task.title or name}: {METRICS[task.metric].title} of {positive}.{warning}")
+            sentences.append(
+                f"{task.title or name}: {METRICS[task.metric].title} of {positive}.{warning}"
+            )
     return sentences
 
 
@@ -284,13 +337,22 @@ def _smallest_margin(study: Plan, name: str) -> dict[str, object]:
         # the difference of two scores includes `UNSEEN_UNITS` twice, once per score
         error = math.sqrt((DISCORDANT_SHARE + 2 * UNSEEN_UNITS / rows) / rows) / CONTRIBUTION
         smallest = smallest_margin(seeds, spread, error, POWER)
-    about = {"title": task.title or name, "seeds": seeds if task.target.probed else None, "examples": examples}
+    about = {
+        "title": task.title or name,
+        "seeds": seeds if task.target.probed else None,
+        "examples": examples,
+    }
     return about | {"smallest": smallest, "why": why}
 
 
 def _describe_margins(estimates: Mapping[str, Any]) -> list[str]:
     """Describe the smallest margins of a plan in sentences."""
-    sentences, known, unlikely, without = list[str](), list[str](), list[str](), dict[str, list[str]]()
+    sentences, known, unlikely, without = (
+        list[str](),
+        list[str](),
+        list[str](),
+        dict[str, list[str]](),
+    )
     for entry in estimates["smallest_margins"]:
         title, smallest = entry["title"], entry["smallest"]
         if smallest is None:
@@ -303,7 +365,9 @@ def _describe_margins(estimates: Mapping[str, Any]) -> list[str]:
     if known:
         shown = f"Smallest margin that can be shown with {100 * POWER:.0f}% power if reliance is 0, as a share of"
         sentences += [f"{shown} attention's contribution: {', '.join(known)}.", ASSUMED]
-    sentences += [f"No smallest margin for {', '.join(titles)}: {why}." for why, titles in without.items()]
+    sentences += [
+        f"No smallest margin for {', '.join(titles)}: {why}." for why, titles in without.items()
+    ]
     if unlikely:
         margin = f"A margin of {100 * estimates['margin']:g}%"
         sentences.append(f"{margin} is unlikely for {', '.join(unlikely)}: add examples or seeds.")

@@ -49,10 +49,40 @@ DEMO = Path("data/demo")
 
 
 SHOWING = (
-    *("dryrun", "lint", "summary", "detailed_summary", "dag", "rulegraph", "filegraph", "d3dag", "print_compilation"),
-    *("list_rules", "list_target_rules", "list_changes", "list_input_changes", "list_params_changes"),
-    *("list_untracked", "list_conda_envs", "cleanup_metadata", "cleanup_shadow", "unlock", "archive", "report"),
-    *("containerize", "export_cwl", "generate_unit_tests", "delete_all_output", "delete_temp_output"),
+    *(
+        "dryrun",
+        "lint",
+        "summary",
+        "detailed_summary",
+        "dag",
+        "rulegraph",
+        "filegraph",
+        "d3dag",
+        "print_compilation",
+    ),
+    *(
+        "list_rules",
+        "list_target_rules",
+        "list_changes",
+        "list_input_changes",
+        "list_params_changes",
+    ),
+    *(
+        "list_untracked",
+        "list_conda_envs",
+        "cleanup_metadata",
+        "cleanup_shadow",
+        "unlock",
+        "archive",
+        "report",
+    ),
+    *(
+        "containerize",
+        "export_cwl",
+        "generate_unit_tests",
+        "delete_all_output",
+        "delete_temp_output",
+    ),
 )
 """Options with which snakemake runs no job."""
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
@@ -96,7 +126,11 @@ def split(words: Sequence[str]) -> tuple[Path, list[str]]:
     given = bool(words) and not words[0].startswith("-")
     config = Path(words[0]) if given else CONFIG
     if not config.is_file():
-        problem = f"There is no file {config}" if given else f"No config was given, and {Path.cwd()} has no {CONFIG}"
+        problem = (
+            f"There is no file {config}"
+            if given
+            else f"No config was given, and {Path.cwd()} has no {CONFIG}"
+        )
         raise InputError(
             f"{problem}; `papa run FILE` runs a config, `papa init` writes one, and `papa demo` needs none."
         )
@@ -111,7 +145,10 @@ def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) 
     if cores and not re.fullmatch("all|[1-9][0-9]*", cores):  # snakemake waits for ever for a core
         raise InputError(f"--cores is {cores!r}, but must be all, or a whole number of at least 1.")
     shipped, local = home() / "workflow/profiles" / profile, profile == DEFAULT
-    cores, memory = cores or ("all" if local else None), f"mem_mb={psutil.virtual_memory().total // 10**6}"
+    cores, memory = (
+        cores or ("all" if local else None),
+        f"mem_mb={psutil.virtual_memory().total // 10**6}",
+    )
     return [
         *("--snakefile", str(home() / "Snakefile")),
         *("--workflow-profile", str(shipped if shipped.is_dir() else profile)),
@@ -133,7 +170,9 @@ def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -
         InputError: the config is not valid YAML, or there is no folder for caches.
         SystemExit: snakemake failed or was stopped; the code is snakemake's.
     """
-    if not isinstance(read_yaml(config), dict):  # snakemake misreads some YAML files and hangs on others
+    if not isinstance(
+        read_yaml(config), dict
+    ):  # snakemake misreads some YAML files and hangs on others
         raise InputError(f"{config} must be a block of keys, such as `papa init` writes.")
     check_cache()
     with resumable():
@@ -153,7 +192,9 @@ def demo(cores: str | None, options: Sequence[str]) -> None:
             shutil.copytree(home() / DEMO, partial, dirs_exist_ok=True)
             partial.rename(DEMO)
         except OSError as error:
-            raise InputError(f"The texts of the demo cannot be copied to {DEMO} ({first_line(error)}).") from error
+            raise InputError(
+                f"The texts of the demo cannot be copied to {DEMO} ({first_line(error)})."
+            ) from error
     run(home() / "config/config.yaml", cores, DEFAULT, options)
 
 
@@ -198,7 +239,9 @@ def snakemake(words: Sequence[str]) -> Call:
         finally:
             lines = messages.getvalue().splitlines(keepends=True)
             sys.stderr.writelines(line for line in lines if not line.endswith(PROFILE_MESSAGE))
-        called = Call(options, keys_of(options.config or []))  # snakemake shows a traceback if a key is wrong
+        called = Call(
+            options, keys_of(options.config or [])
+        )  # snakemake shows a traceback if a key is wrong
         token = _call.set(called)
         try:
             done = args_to_api(options, parser)
@@ -250,10 +293,16 @@ class Planned:
     @property
     def wanted(self) -> list[str]:
         """The handles of all batches but those of hidden states, which their last reader may have deleted."""
-        return [batch["handle"] for batch in self.batches.values() if batch["rule"] != HiddenStates.stage]
+        return [
+            batch["handle"]
+            for batch in self.batches.values()
+            if batch["rule"] != HiddenStates.stage
+        ]
 
 
-def planned(config: Mapping[str, object], files: Iterable[str | Path], is_main_process: bool) -> Planned:
+def planned(
+    config: Mapping[str, object], files: Iterable[str | Path], is_main_process: bool
+) -> Planned:
     """Return the plan of a config that snakemake read from `files`; a job reads the plan that the main process wrote.
 
     Unless nothing is to be run, models and data that are only on the hub are downloaded first, because keys depend on
@@ -269,17 +318,25 @@ def planned(config: Mapping[str, object], files: Iterable[str | Path], is_main_p
     if not is_main_process:  # the config may have been edited since
         folder = f"results/{config['name']}"
         content = read_plan(folder)
-        return Planned(folder, {batch["key"]: batch for batch in content["batches"]}, content["config"]["threads"])
+        return Planned(
+            folder,
+            {batch["key"]: batch for batch in content["batches"]},
+            content["config"]["threads"],
+        )
     for path in files:
         read_yaml(path)
     called = _call.get()
     checked = config_of(changed(config, called.keys) if called else config)
     folder, threads = f"results/{checked.name}", checked.threads
-    if (home() / "papa").is_dir():  # only for a clone: an installed papa's folder would shadow other modules
+    if (
+        home() / "papa"
+    ).is_dir():  # only for a clone: an installed papa's folder would shadow other modules
         path = os.pathsep.join(filter(None, [str(home()), os.environ.get("PYTHONPATH")]))
         os.environ["PYTHONPATH"] = path
     encoding, _, _ = os.environ.get("PYTHONIOENCODING", "").partition(":")
-    os.environ["PYTHONIOENCODING"] = f"{encoding}:replace"  # print ? for what a terminal cannot show, such as λ
+    os.environ["PYTHONIOENCODING"] = (
+        f"{encoding}:replace"  # print ? for what a terminal cannot show, such as λ
+    )
     for name, value in ALLOCATOR.items():
         os.environ.setdefault(name, value)
     runs = not _only_shows()
@@ -287,12 +344,20 @@ def planned(config: Mapping[str, object], files: Iterable[str | Path], is_main_p
     # a dry run also stores the tables that it reads, so the next one is fast, unless the folder is read-only
     place = next(path for path in Path(folder, "x").absolute().parents if path.exists())
     plan = Plan(checked, folder, machine, save=runs or os.access(place, os.W_OK))
-    batches = {batch.key: {"handle": batch.handle, "waits": batch.waits, "rule": batch.rule} for batch in plan.missing}
-    sizes = [_weight_bytes(plan.model(name).folder) for name in dict.fromkeys(model for model, _ in checked.pairs)]
+    batches = {
+        batch.key: {"handle": batch.handle, "waits": batch.waits, "rule": batch.rule}
+        for batch in plan.missing
+    }
+    sizes = [
+        _weight_bytes(plan.model(name).folder)
+        for name in dict.fromkeys(model for model, _ in checked.pairs)
+    ]
     started = Planned(folder, batches, threads, plan, max(sizes) // 10**6)
     if called:
         called.studies.append(started)
-    if runs and batches:  # not in `onstart`, which snakemake does not call for a workflow that is used as a module
+    if (
+        runs and batches
+    ):  # not in `onstart`, which snakemake does not call for a workflow that is used as a module
         begin(plan)
     elif runs:
         with suppress(InputError, OSError):  # another run, or a folder that is read-only
@@ -303,7 +368,11 @@ def planned(config: Mapping[str, object], files: Iterable[str | Path], is_main_p
 
 def _weight_bytes(folder: str) -> int:
     """Return the size of a model's files of weights; 0 if they are not on this machine."""
-    files = list(Path(folder).glob("*.safetensors")) or list(Path(folder).glob("*.bin")) if folder else []
+    files = (
+        list(Path(folder).glob("*.safetensors")) or list(Path(folder).glob("*.bin"))
+        if folder
+        else []
+    )
     return sum(file.stat().st_size for file in files)
 
 
@@ -343,7 +412,9 @@ def show_results(results: Path) -> None:
     if (results / "tables/summary.parquet").exists():
         command = ["papa", "inspect", argument(results)]
         if subprocess.run([sys.executable, "-P", "-m", *command], check=False).returncode:
-            raise SystemExit(f"Error: the results were not printed; `{shlex.join(command)}` prints them.")
+            raise SystemExit(
+                f"Error: the results were not printed; `{shlex.join(command)}` prints them."
+            )
 
 
 def argument(path: str | Path) -> str:
@@ -378,5 +449,8 @@ def locked(folder: Path, kind: int, taken: str) -> int:
         os.close(file)
         raise InputError(taken) from None
     except OSError as error:  # a file system without locks
-        print(f"{folder} cannot be locked ({error.strerror}); do not start two runs on it at once.", file=sys.stderr)
+        print(
+            f"{folder} cannot be locked ({error.strerror}); do not start two runs on it at once.",
+            file=sys.stderr,
+        )
     return file

@@ -42,7 +42,9 @@ def _end_jobs() -> None:
 @contextmanager
 def resumable() -> Iterator[None]:
     """Stop the work in the `with` block at the first signal, and print the command that resumes it."""
-    import_module("psutil")  # not in the handler, where it could interrupt an import of the same module and fail
+    import_module(
+        "psutil"
+    )  # not in the handler, where it could interrupt an import of the same module and fail
     handlers = {stop_signal: signal.getsignal(stop_signal) for stop_signal in SIGNALS}
     reading, writing = os.pipe()
     for end in (reading, writing):
@@ -62,9 +64,16 @@ def resumable() -> Iterator[None]:
         os.close(writing)
         with open(reading, "rb", buffering=0) as pipe:
             received = [number for number in pipe.read() or b"" if number in SIGNALS]
-        for stop_signal, handler in handlers.items():  # after a stop, another Ctrl-C must not interrupt the exit
+        for (
+            stop_signal,
+            handler,
+        ) in handlers.items():  # after a stop, another Ctrl-C must not interrupt the exit
             signal.signal(stop_signal, signal.SIG_IGN if received else handler)
     if received and code != 0:
-        print(f"Stopped. `{shlex.join(['papa', *sys.argv[1:]])}` resumes.", file=sys.stderr, flush=True)
+        print(
+            f"Stopped. `{shlex.join(['papa', *sys.argv[1:]])}` resumes.",
+            file=sys.stderr,
+            flush=True,
+        )
         code = 128 + received[0]
     raise SystemExit(code)

@@ -45,7 +45,11 @@ def verify(model: str, device: str = "auto") -> dict[str, Any]:
     from papa.model.load import stock_model
 
     check = asdict(verification.verify(stock_model(locate(model), device=device)))
-    return {"model": model} | check | {"transformers": version("transformers"), "torch": version("torch")}
+    return (
+        {"model": model}
+        | check
+        | {"transformers": version("transformers"), "torch": version("torch")}
+    )
 
 
 def print_verified(check: dict[str, Any], console: Console) -> None:
@@ -64,7 +68,10 @@ def table_of(models: Sequence[dict[str, Any]]) -> Table:
     rows = [
         check
         | {"causal": "yes" if check["causal"] else "no", "sizes": _sizes(check)}
-        | {name: "-" if pd.isna(check[name]) else f"{check[name]:.0e}".replace("0e+00", "0") for name in distances}
+        | {
+            name: "-" if pd.isna(check[name]) else f"{check[name]:.0e}".replace("0e+00", "0")
+            for name in distances
+        }
         | {"skipped": "-" if pd.isna(check["skipped"]) else f"{100 * check['skipped']:.0f}%"}
         for check in models
     ]

@@ -81,7 +81,9 @@ class Constants:
         mean = torch.empty(self.sum.shape)
         count = self.count.clamp(min=1)
         count = count.view(*count.shape, *(1,) * (self.sum.ndim - 2 - count.ndim))
-        for layer, total in enumerate(self.sum):  # one layer at a time, because the quotient is float64
+        for layer, total in enumerate(
+            self.sum
+        ):  # one layer at a time, because the quotient is float64
             mean[layer] = total / count
         return mean
 
@@ -98,14 +100,22 @@ class Constants:
                 the first key and one for each distance. In decoders, later keys have none.
         """
         if self.kind != "average" or kind not in TIED:
-            raise InputError(f"{self.kind} cannot be tied as {kind}; only average can, as {' or '.join(TIED)}.")
+            raise InputError(
+                f"{self.kind} cannot be tied as {kind}; only average can, as {' or '.join(TIED)}."
+            )
         slots, n = torch.arange(self.n), self.n
         # the first key is a separate class, because heads attend to it if no other token matters
-        distances = slots[:, None] - slots + n if kind == "by-distance" else torch.ones(n, n, dtype=torch.long)
+        distances = (
+            slots[:, None] - slots + n
+            if kind == "by-distance"
+            else torch.ones(n, n, dtype=torch.long)
+        )
         classes = torch.where(slots > 0, distances, 0)
         visible = torch.ones(n, n, dtype=torch.long)
         visible = visible.tril() if self.about.get("causal") == "True" else visible
-        count = torch.zeros(2 * n, dtype=torch.long).index_add_(0, classes.flatten(), (self.count * visible).flatten())
+        count = torch.zeros(2 * n, dtype=torch.long).index_add_(
+            0, classes.flatten(), (self.count * visible).flatten()
+        )
         total = torch.zeros(*self.sum.shape[:2], 2 * n, dtype=torch.float64)
         total.index_add_(2, classes.flatten(), self.sum.flatten(2))
         mean = (total / count.clamp(min=1))[..., classes] * visible
@@ -139,7 +149,11 @@ class Constants:
 
     def save(self, path: PathLike, record: Record | None = None) -> None:
         """Write HDF5 with the datasets sum (float64), count (int64) and mean (float32)."""
-        arrays = {"sum": self.sum.cpu().numpy(), "count": self.count.cpu().numpy(), "mean": self.mean.cpu().numpy()}
+        arrays = {
+            "sum": self.sum.cpu().numpy(),
+            "count": self.count.cpu().numpy(),
+            "mean": self.mean.cpu().numpy(),
+        }
         facts = {**self.about, "examples": self.examples, "shape": list(self.sum.shape)}
         facts |= {} if self.kind == "average" else {"kind": self.kind}
         write_arrays(arrays, path, facts, record)
@@ -154,9 +168,13 @@ class Constants:
         """
         averages, mean = _read(path, ("sum", "count"))
         if bool((averages.count < 0).any()):
-            raise DamagedArtefact(f"{path} is damaged (a count of examples is negative); {REBUILD}.")
+            raise DamagedArtefact(
+                f"{path} is damaged (a count of examples is negative); {REBUILD}."
+            )
         if not torch.equal(averages.mean, mean):
-            raise DamagedArtefact(f"{path} is damaged (its sums, counts and means do not agree); {REBUILD}.")
+            raise DamagedArtefact(
+                f"{path} is damaged (its sums, counts and means do not agree); {REBUILD}."
+            )
         return averages
 
     @classmethod
@@ -180,7 +198,9 @@ def data_free_matrix(kind: str, slots: int) -> Tensor:
         "uniform": torch.ones(slots, slots),
     }
     if kind not in matrices:
-        raise InputError(f"{kind!r} is not a constant that needs no text; give one of {', '.join(DATA_FREE)}.")
+        raise InputError(
+            f"{kind!r} is not a constant that needs no text; give one of {', '.join(DATA_FREE)}."
+        )
     return normalize(matrices[kind], p=1, dim=-1)
 
 
@@ -199,14 +219,23 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[Constants, Tensor]:
         fitting = len(shape) == 4 and shape[2 : 2 + len(counted)] == counted
         if not fitting or any(values.shape != shapes[name] for name, values in arrays.items()):
             raise ValueError(f"its datasets do not have the shape {list(shape)}")
-    except (KeyError, TypeError, ValueError, IndexError) as error:  # an untrusted file may contain anything
-        raise DamagedArtefact(f"{path} contains no averages made by papa ({first_line(error)}); {REBUILD}.") from error
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+    ) as error:  # an untrusted file may contain anything
+        raise DamagedArtefact(
+            f"{path} contains no averages made by papa ({first_line(error)}); {REBUILD}."
+        ) from error
     tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
     mean, nothing = tensors.pop("mean"), torch.empty(0)
     if mean.numel() and kind != "mean-output":
         low, high = (float(value) for value in mean.aminmax())
         if not (low >= -MEAN_TOLERANCE and high <= 1 + MEAN_TOLERANCE):
-            raise DamagedArtefact(f"{path} is damaged (a mean of attention is not in [0, 1]); {REBUILD}.")
+            raise DamagedArtefact(
+                f"{path} is damaged (a mean of attention is not in [0, 1]); {REBUILD}."
+            )
     about = {key: str(value) for key, value in facts.items()}
     sums, count = tensors.get("sum", nothing), tensors.get("count", nothing)
     return Constants(sums, count, examples, about, kind), mean

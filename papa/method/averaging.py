@@ -58,15 +58,23 @@ class Averaging:
             attention, begin = attention[:, :, known:], begin + known
             observed = attention @ layer.values(None) if self.outputs else attention
             # examples that use the same slots are summed first
-            summed = observed.sum(0, keepdim=True, dtype=torch.float64) if examples.same_slots else observed.double()
-            values = (summed.transpose(1, 2).flatten(2) if self.outputs else summed.permute(0, 2, 3, 1)).flatten(0, -2)
+            summed = (
+                observed.sum(0, keepdim=True, dtype=torch.float64)
+                if examples.same_slots
+                else observed.double()
+            )
+            values = (
+                summed.transpose(1, 2).flatten(2) if self.outputs else summed.permute(0, 2, 3, 1)
+            ).flatten(0, -2)
             entries, counted = self._entries_and_counted(examples, begin, end)
             if counted is not None:
                 values = values.index_select(0, counted)
             counts = None
             if index == 0:
                 repeats = len(examples.slots) if examples.same_slots else 1
-                counts = entries.new_zeros(self.entries).index_add_(0, entries, torch.full_like(entries, repeats))
+                counts = entries.new_zeros(self.entries).index_add_(
+                    0, entries, torch.full_like(entries, repeats)
+                )
             if not self.total.numel():
                 shape = (self.model.layers, self.entries, values.shape[-1])
                 self.total = torch.zeros(shape, dtype=torch.float64, device=self.device)
@@ -75,7 +83,9 @@ class Averaging:
             else:
                 of_layer = values.new_zeros(self.entries, values.shape[1])
                 self.total[index] += of_layer.index_add_(0, entries, values).to(self.device)
-            if counts is not None:  # last, so running out of memory cannot leave counts without sums
+            if (
+                counts is not None
+            ):  # last, so running out of memory cannot leave counts without sums
                 self.count += counts.to(self.count.device)
             self.added = (index + 1) * self.n if end == examples.queries else index * self.n + end
 
@@ -83,7 +93,9 @@ class Averaging:
             self.model.watch(batch, watch, OBSERVED_AT_ONCE)
         self.examples += len(batch.lengths)
 
-    def _entries_and_counted(self, examples: Examples, begin: int, end: int) -> tuple[Tensor, Tensor | None]:
+    def _entries_and_counted(
+        self, examples: Examples, begin: int, end: int
+    ) -> tuple[Tensor, Tensor | None]:
         """Return the entry of each counted value, and the indices of these values (None: all).
 
         The values are those of the queries from `begin` up to `end`. Layers share both if all queries are one block.
@@ -91,11 +103,18 @@ class Averaging:
         block = examples, begin, end
         if self._entries_of is None or self._entries_of[0] != block:
             self._entries_of = None  # free the memory of the last block
-            slots, real = examples.slots[:1] if examples.same_slots else examples.slots, examples.real
+            slots, real = (
+                examples.slots[:1] if examples.same_slots else examples.slots,
+                examples.real,
+            )
             entries, counted = slots[:, begin:end], None if real is None else real[:, begin:end]
             if not self.outputs:  # pairs of slots, [example, query, key]
                 entries = entries[:, :, None] * self.n + slots[:, None, :]
-                counted = None if counted is None or real is None else counted[:, :, None] & real[:, None, :]
+                counted = (
+                    None
+                    if counted is None or real is None
+                    else counted[:, :, None] & real[:, None, :]
+                )
             if counted is not None:
                 counted = counted.expand(entries.shape).flatten().nonzero().squeeze(1)
             entries = entries.flatten()
@@ -104,11 +123,16 @@ class Averaging:
 
     def add_group(self, group: Tokens, budget: TokenBudget) -> Iterator[Tensor]:
         """Add all examples of a group, and yield their indices batch by batch."""
-        return budget.run(self.model, group, lambda _, batch, first: self.add(batch, first), lambda: self.added)
+        return budget.run(
+            self.model, group, lambda _, batch, first: self.add(batch, first), lambda: self.added
+        )
 
     def state(self, groups: int) -> State:
         """Return the state after a number of `groups`, from which averaging can `resume`."""
-        return State({"total": self.total, "count": self.count}, {"examples": self.examples, "groups": groups})
+        return State(
+            {"total": self.total, "count": self.count},
+            {"examples": self.examples, "groups": groups},
+        )
 
     def resume(self, state: State) -> int:
         """Resume from a state, and return the number of groups that it includes."""
@@ -119,8 +143,12 @@ class Averaging:
 
     def averages(self) -> Constants:
         heads, layers = self.model.heads, self.model.layers
-        sums = torch.empty(layers, heads, self.entries, self.total.shape[-1] // heads, dtype=torch.float64)
-        for layer, total in enumerate(self.total):  # the device may have no memory for a copy of all layers
+        sums = torch.empty(
+            layers, heads, self.entries, self.total.shape[-1] // heads, dtype=torch.float64
+        )
+        for layer, total in enumerate(
+            self.total
+        ):  # the device may have no memory for a copy of all layers
             sums[layer] = total.cpu().view(self.entries, heads, -1).transpose(0, 1)
         count, about = self.count.cpu(), {"causal": "True"} if self.model.causal else {}
         if not self.outputs:
@@ -135,7 +163,9 @@ def _device_of_sums(model: Model, n: int, kind: str) -> torch.device:
     if kind != "average" or memory is None:
         return device
     if device != host:
-        weights = sum(values.nbytes for values in model.full.parameters() if values.device == device)
+        weights = sum(
+            values.nbytes for values in model.full.parameters() if values.device == device
+        )
         if weights + needed <= SHARE_OF_GPU * memory:
             return device
         log.info("The sums of averages are on the host, because %s has too little memory.", device)

@@ -48,7 +48,12 @@ class Checkpoint:
     def __init__(self, job: AnyJob, device: str = "cpu"):
         self.path, self.resumed = checkpoint_of(job.output), ""
         packages = {name: version(name) for name in PACKAGES}
-        rounding = [device, packages, torch.get_num_threads(), budget_on(device, job.machine.token_budget)]
+        rounding = [
+            device,
+            packages,
+            torch.get_num_threads(),
+            budget_on(device, job.machine.token_budget),
+        ]
         self.identity = digest_of_json([job.key, rounding])
         self._saved = time.monotonic()
 
@@ -80,7 +85,9 @@ class Checkpoint:
             return
         try:
             current = state()
-            tensors = {name: values.detach().cpu().contiguous() for name, values in current.tensors.items()}
+            tensors = {
+                name: values.detach().cpu().contiguous() for name, values in current.tensors.items()
+            }
             write_tensors(tensors, self.path, {"identity": self.identity, "values": current.values})
         except (InputError, OSError) as error:
             log.warning("This job continues without a checkpoint: %s", error)
@@ -94,7 +101,9 @@ class Checkpoint:
                 path.unlink(missing_ok=True)
 
 
-def progress(batches: Iterable[Tensor], title: str, total: int, begun: int = 0) -> Generator[Tensor, None, None]:
+def progress(
+    batches: Iterable[Tensor], title: str, total: int, begun: int = 0
+) -> Generator[Tensor, None, None]:
     """Yield `batches` of examples, and show on stderr how many of `total` are done; `begun` is the initial number.
 
     In a log file, a line is written every half minute, and none for a shorter job.

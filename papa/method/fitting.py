@@ -77,7 +77,9 @@ class TrainingState:
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float):
         self.parameters: list[Tensor] = list(parameters)
         self.learning_rate, self.device = learning_rate, parameters[0].device
-        self.means, self.squares = ([torch.zeros_like(values) for values in parameters] for _ in range(2))
+        self.means, self.squares = (
+            [torch.zeros_like(values) for values in parameters] for _ in range(2)
+        )
         self.counts = [torch.zeros((), device=values.device) for values in parameters]
         self.epochs: list[Epoch] = []
         self.steps, self.total = 0, torch.zeros((), dtype=torch.float64)
@@ -87,8 +89,18 @@ class TrainingState:
     def step(self) -> None:
         """Step exactly like `torch.optim.AdamW`, but without its import of the compiler (1 s, 75 MB in every job)."""
         # a norm of queries gets no gradient if every head is replaced
-        gradients = [torch.zeros_like(values) if values.grad is None else values.grad for values in self.parameters]
-        settings = {"amsgrad": False, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8, "maximize": False}
+        gradients = [
+            torch.zeros_like(values) if values.grad is None else values.grad
+            for values in self.parameters
+        ]
+        settings = {
+            "amsgrad": False,
+            "beta1": 0.9,
+            "beta2": 0.999,
+            "weight_decay": 0.0,
+            "eps": 1e-8,
+            "maximize": False,
+        }
         update: Callable[..., None] = adamw
         moments = self.means, self.squares, list[Tensor](), self.counts
         update(self.parameters, gradients, *moments, fused=True, lr=self.learning_rate, **settings)
@@ -97,7 +109,11 @@ class TrainingState:
         self.steps += 1
 
     def snapshot(self) -> State:
-        recorded = torch.stack([epoch.recorded for epoch in self.epochs]) if self.epochs else torch.empty(0)
+        recorded = (
+            torch.stack([epoch.recorded for epoch in self.epochs])
+            if self.epochs
+            else torch.empty(0)
+        )
         draws = {"draws/cpu": torch.get_rng_state()}  # dropout draws from these generators
         if self.device.type == "cuda":
             draws["draws/cuda"] = torch.cuda.get_rng_state(self.device)
@@ -117,12 +133,18 @@ class TrainingState:
     def _tensors(self) -> dict[str, Tensor]:
         lists = {"parameters": self.parameters, "means": self.means, "squares": self.squares}
         lists |= {"counts": self.counts, "total": [self.total]}
-        return {f"{name}/{index}": values for name, tensors in lists.items() for index, values in enumerate(tensors)}
+        return {
+            f"{name}/{index}": values
+            for name, tensors in lists.items()
+            for index, values in enumerate(tensors)
+        }
 
 
 def _clip(parameters: Sequence[nn.Parameter]) -> None:
     """Clip the gradient norm at 1. Unlike `torch.nn.utils.clip_grad_norm_`, do not multiply smaller gradients by 1."""
-    norm = nn.utils.get_total_norm([values.grad for values in parameters if values.grad is not None])
+    norm = nn.utils.get_total_norm(
+        [values.grad for values in parameters if values.grad is not None]
+    )
     if not float(norm) + 1e-6 <= 1:
         nn.utils.clip_grads_with_norm_(parameters, 1.0, norm)
 
@@ -138,7 +160,9 @@ def drawn_rows(clusters: Tensor, sample: int) -> Tensor:
     """
     _, cluster, sizes = clusters.unique(return_inverse=True, return_counts=True)
     rows = cluster.argsort(stable=True).split(sizes.tolist())
-    drawn = torch.randint(len(sizes), (len(sizes),), generator=torch.Generator().manual_seed(sample))
+    drawn = torch.randint(
+        len(sizes), (len(sizes),), generator=torch.Generator().manual_seed(sample)
+    )
     return torch.cat([rows[index] for index in drawn.tolist()])
 
 
@@ -162,11 +186,14 @@ def fit(task: TrainingTask, settings: OfTask, checkpoint: Checkpoint | None = No
         state.resume(saved)
         checkpoint.resumed = f", resumed in epoch {min(len(state.epochs) + 1, training.epochs)}"
     order = chain.from_iterable(
-        rows[torch.randperm(examples, generator=generator)].split(training.batch_size) for _ in range(training.epochs)
+        rows[torch.randperm(examples, generator=generator)].split(training.batch_size)
+        for _ in range(training.epochs)
     )
     finished, steps = divmod(state.steps, steps_per_epoch)
     done = finished * examples + steps * training.batch_size
-    batches = progress(islice(order, state.steps, None), task.name, examples * training.epochs, done)
+    batches = progress(
+        islice(order, state.steps, None), task.name, examples * training.epochs, done
+    )
 
     def keep() -> None:
         if checkpoint is not None:
@@ -184,11 +211,15 @@ def fit(task: TrainingTask, settings: OfTask, checkpoint: Checkpoint | None = No
                 keep()
             mean = float(state.total) / examples
             # the loss does not reflect the last step
-            finite = isfinite(mean) and all(bool(values.isfinite().all()) for values in task.parameters)
+            finite = isfinite(mean) and all(
+                bool(values.isfinite().all()) for values in task.parameters
+            )
             if not finite:
                 if checkpoint is not None:
                     checkpoint.discard()
-                fault = "learned weights are not finite" if isfinite(mean) else f"loss became {mean}"
+                fault = (
+                    "learned weights are not finite" if isfinite(mean) else f"loss became {mean}"
+                )
                 raise InputError(
                     f"The {fault} in epoch {epoch} of {task.name} at learning rate {training.learning_rate}; lower "
                     "the learning rate."

@@ -24,7 +24,10 @@ KNOWN_FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}
 
 
 def write_arrays(
-    arrays: Mapping[str, np.ndarray], path: PathLike, facts: Mapping[str, object], record: Record | None = None
+    arrays: Mapping[str, np.ndarray],
+    path: PathLike,
+    facts: Mapping[str, object],
+    record: Record | None = None,
 ) -> None:
     """Write arrays as compressed datasets, with facts and record as an attribute."""
     import h5py
@@ -33,7 +36,12 @@ def write_arrays(
     content = BytesIO()
     with h5py.File(content, "w") as store:
         store.attrs[KEY] = provenance_of_arrays(facts, record, arrays)
-        options = {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
+        options = {
+            "compression": "gzip",
+            "compression_opts": 1,
+            "shuffle": True,
+            "fletcher32": True,
+        }
         for name, values in arrays.items():
             chunks = (1,) * (values.ndim - 2) + tuple(values.shape[-2:])
             store.create_dataset(name, data=values, chunks=chunks, **options)
@@ -41,7 +49,9 @@ def write_arrays(
         temporary.write_bytes(content.getbuffer())
 
 
-def read_arrays(path: PathLike, names: Iterable[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def read_arrays(
+    path: PathLike, names: Iterable[str]
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read the named datasets and the facts of a file.
 
     Raises:
@@ -51,7 +61,10 @@ def read_arrays(path: PathLike, names: Iterable[str]) -> tuple[dict[str, np.ndar
     import h5py
 
     # damage can make the library raise any error; it is told not to lock, because some file systems have no locks
-    with reading(path, "averages made by papa", Exception), h5py.File(path, "r", locking=False) as store:
+    with (
+        reading(path, "averages made by papa", Exception),
+        h5py.File(path, "r", locking=False) as store,
+    ):
         size = Path(path).stat().st_size
         arrays = {name: _dataset(store, name, size) for name in names}
         return arrays, check_arrays(path, str(store.attrs[KEY]), arrays)
@@ -71,6 +84,8 @@ def _dataset(store: h5py.File, name: str, size: int) -> np.ndarray:
     if len(filters) != len(set(filters)) or not set(filters) <= KNOWN_FILTERS.keys():
         raise ValueError(f"{name} has filters that papa does not apply")
     if dataset.dtype.kind not in "fi" or dataset.nbytes > LARGEST_INFLATION * size:
-        raise ValueError(f"{name} is declared as {list(dataset.shape)}, which {size:,} bytes cannot contain")
+        raise ValueError(
+            f"{name} is declared as {list(dataset.shape)}, which {size:,} bytes cannot contain"
+        )
     values: np.ndarray = dataset[()]
     return values

@@ -42,7 +42,9 @@ def learn_weights(jobs: Sequence[Job[LearnLambda]]) -> str:
     (job,) = jobs
     settings, split = job.settings, Tokens.read(job.reads["tokens"], "train")
     model, train = model_of(job), split["train"]
-    constants = constants_for(Constant(settings.constant), job.reads.get("constants"), model, train.n)
+    constants = constants_for(
+        Constant(settings.constant), job.reads.get("constants"), model, train.n
+    )
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, ProbeSizes.of(model, train.n), model)
     checkpoint = Checkpoint(job, model.device.type)
@@ -69,7 +71,11 @@ def learn_weights(jobs: Sequence[Job[LearnLambda]]) -> str:
 
 
 def learn_gates(
-    model: Model, constants: AnyConstants, objective: Objective, settings: OfTask, checkpoint: Checkpoint | None = None
+    model: Model,
+    constants: AnyConstants,
+    objective: Objective,
+    settings: OfTask,
+    checkpoint: Checkpoint | None = None,
 ) -> Tensor:
     """Learn λ of every head together with the objective's probe, which is untrained; return `[epoch, layer, head]`.
 
@@ -77,25 +83,37 @@ def learn_gates(
     prediction head replaces the probe, only λ is learned.
     """
     raw = nn.Parameter(torch.zeros(model.layers, model.heads, device=model.device))
-    mixes = [mix for mix in model.replacement(constants, mixing=raw.detach().sigmoid()) if isinstance(mix, Mix)]
+    mixes = [
+        mix
+        for mix in model.replacement(constants, mixing=raw.detach().sigmoid())
+        if isinstance(mix, Mix)
+    ]
 
     def mixed() -> Replacement:  # constants are checked and copied only once
         weights = raw.sigmoid().to(mixes[0].weights)
-        return [replace(mix, weights=of_layer) for mix, of_layer in zip(mixes, weights, strict=True)]
+        return [
+            replace(mix, weights=of_layer) for mix, of_layer in zip(mixes, weights, strict=True)
+        ]
 
     states = StreamedStates(model, mixed, settings.encoder_dropout, probed=objective.target.probed)
     modules = [nn.ParameterList([raw]), objective.probe]
-    task = TrainingTask("learning λ", modules, objective, states, record=lambda: raw.detach().sigmoid().cpu())
+    task = TrainingTask(
+        "learning λ", modules, objective, states, record=lambda: raw.detach().sigmoid().cpu()
+    )
     return torch.stack([epoch.recorded for epoch in fit(task, settings, checkpoint)])
 
 
-def _train_probe(job: Job[LearnLambda], model: Model, objective: Objective, checkpoint: Checkpoint) -> None:
+def _train_probe(
+    job: Job[LearnLambda], model: Model, objective: Objective, checkpoint: Checkpoint
+) -> None:
     """Train the probe whose gradients are measured; if the model's own head predicts, there is nothing to train.
 
     It reads the original's hidden states: stored ones if the job reads them, otherwise streamed from the model.
     """
     settings, path, original = job.settings, job.reads.get("states"), model.replacement()
-    streamed = StreamedStates(model, lambda: original, settings.encoder_dropout, settings.target.labelled)
+    streamed = StreamedStates(
+        model, lambda: original, settings.encoder_dropout, settings.target.labelled
+    )
     with nullcontext() if path is None else StoredStates.opened(path) as stored:
 
         def states(batch: Batch) -> Tensor:
@@ -109,7 +127,9 @@ def _train_probe(job: Job[LearnLambda], model: Model, objective: Objective, chec
     objective.begin(settings.training.epochs + 1)  # draw masks that the probe has not seen
 
 
-def gate_slopes(model: Model, constants: AnyConstants, objective: Objective, settings: OfTask) -> Tensor:
+def gate_slopes(
+    model: Model, constants: AnyConstants, objective: Objective, settings: OfTask
+) -> Tensor:
     """Return |∂loss/∂gate| of each head's gate, averaged over training rows, float64 `[layer, head]`.
 
     Head (l, h) uses gate·attention + (1-gate)·constant with gate = 1. Each example has its own gates, so absolute
@@ -128,9 +148,13 @@ def gate_slopes(model: Model, constants: AnyConstants, objective: Objective, set
         """Return the summed slopes of the loss of all parts together, `[layer, head]`."""
         summed = torch.zeros_like(total)
         for part, share in zip(parts, objective.shares(parts), strict=True):
-            gates[:] = [mix.weights.new_ones(len(part), model.heads).requires_grad_() for mix in mixes]
+            gates[:] = [
+                mix.weights.new_ones(len(part), model.heads).requires_grad_() for mix in mixes
+            ]
             mixed[:] = [replace(mix, weights=gate) for mix, gate in zip(mixes, gates, strict=True)]
-            slopes = torch.stack(torch.autograd.grad(objective.loss_on(states, part), gates)).to(total)
+            slopes = torch.stack(torch.autograd.grad(objective.loss_on(states, part), gates)).to(
+                total
+            )
             summed += slopes.abs().sum(1) * share  # slopes are [layer, example, head]
         return summed
 

@@ -21,7 +21,17 @@ from torch import Tensor
 
 from papa.data.tokens import Group, Tokens
 from papa.errors import DamagedArtefact, InputError, format_bytes
-from papa.files import REBUILD, PathLike, Record, hashing, reading, replacing, sealed, text_at_end, unsealed
+from papa.files import (
+    REBUILD,
+    PathLike,
+    Record,
+    hashing,
+    reading,
+    replacing,
+    sealed,
+    text_at_end,
+    unsealed,
+)
 
 Index = dict[str, Any]
 """Facts about a file, among them its sizes: rows, tokens, layers (L+1) and hidden."""
@@ -75,7 +85,10 @@ class HiddenWriter:
 def writing_hidden(path: PathLike, index: Index, record: Record) -> Iterator[HiddenWriter]:
     """Open a writer for a file with these facts; raise `InputError` if the disk is too small."""
     with replacing(path) as temporary:
-        free, needed = shutil.disk_usage(temporary.parent).free, states_bytes(index) + 4 * index["rows"]
+        free, needed = (
+            shutil.disk_usage(temporary.parent).free,
+            states_bytes(index) + 4 * index["rows"],
+        )
         if needed > free:
             raise InputError(
                 f"The hidden states need {format_bytes(needed)}, but the disk of {path} has only "
@@ -118,7 +131,9 @@ class StoredStates:
         lengths = tokens.lengths[examples].tolist()
         begins = (tokens.offsets[examples] + self._first_tokens[tokens.split]).tolist()
         rows = (examples + tokens.rows[0]).tolist()
-        half = torch.empty(sum(lengths), self.index["layers"], self.index["hidden"], dtype=torch.float16)
+        half = torch.empty(
+            sum(lengths), self.index["layers"], self.index["hidden"], dtype=torch.float16
+        )
         view, at, size = half.view(-1).numpy().data.cast("B"), 0, token_bytes(self.index)
         for length, begin, row in zip(lengths, begins, rows, strict=True):
             content = view[at : at + length * size]
@@ -143,7 +158,9 @@ def read_index(path: PathLike) -> tuple[Index, np.ndarray]:
     if (expected := states_bytes(facts) + 4 * facts["rows"] + len(text) + 8) != size:
         raise DamagedArtefact(f"{path} has {size:,} bytes but should have {expected:,}; {REBUILD}.")
     if hashing(content).hexdigest() != facts["checksums"]:
-        raise DamagedArtefact(f"{path} is damaged (its checksums have changed since they were written); {REBUILD}.")
+        raise DamagedArtefact(
+            f"{path} is damaged (its checksums have changed since they were written); {REBUILD}."
+        )
     return facts, np.frombuffer(content, dtype="<u4")
 
 

@@ -64,13 +64,20 @@ def learn_lambda(  # noqa: PLR0913 - settings are keywords
             f"learning_rate is {learning_rate}, batch_size {batch_size} and epochs {epochs}; all must be positive."
         )
     per_token = isinstance(labels, Tensor) and labels.ndim == 2
-    tokens = Tokens.of(list(packed_batches(check_model(model), batches, "learn_lambda")), "train", per_token)
+    tokens = Tokens.of(
+        list(packed_batches(check_model(model), batches, "learn_lambda")), "train", per_token
+    )
     check_slots(model.replacement(constants), tokens.n)
     training = Training(learning_rate=learning_rate, batch_size=batch_size, epochs=epochs)
-    with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []), torch.enable_grad():
+    with (
+        torch.random.fork_rng([model.device] if model.device.type == "cuda" else []),
+        torch.enable_grad(),
+    ):
         torch.manual_seed(seed)
         objective = _objective_on(model, tokens, labels)
-        return learn_gates(model, constants, objective, OfTask(kind="text", training=training, seed=seed))[-1]
+        return learn_gates(
+            model, constants, objective, OfTask(kind="text", training=training, seed=seed)
+        )[-1]
 
 
 def _objective_on(model: Model, tokens: Tokens, labels: LabelValues | None) -> Objective:
@@ -86,9 +93,13 @@ def _objective_on(model: Model, tokens: Tokens, labels: LabelValues | None) -> O
     values = _values(tokens, labels)
     names = sorted_names({str(value) for value in values if value != IGNORED})
     if len(names) < 2:
-        raise InputError(f"All training examples have the label {', '.join(names) or '-100'}; give two or more labels.")
+        raise InputError(
+            f"All training examples have the label {', '.join(names) or '-100'}; give two or more labels."
+        )
     index_of = {name: index for index, name in enumerate(names)}
-    indices = torch.tensor([IGNORED if value == IGNORED else index_of[str(value)] for value in values])
+    indices = torch.tensor(
+        [IGNORED if value == IGNORED else index_of[str(value)] for value in values]
+    )
     objective = Labelled(splits, ProbeSizes.of(model, tokens.n), GoldLabels(indices, names))
     objective.probe.to(model.device)
     return objective
@@ -109,7 +120,9 @@ def _values(tokens: Tokens, labels: LabelValues) -> list[str | int]:
         return list(token_labels.tolist())
     listed: list[str | int] = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     if len(listed) != len(tokens):
-        raise InputError(f"There are {len(tokens)} {tokens.split} examples and {len(listed)} labels; give one each.")
+        raise InputError(
+            f"There are {len(tokens)} {tokens.split} examples and {len(listed)} labels; give one each."
+        )
     texts = all(isinstance(label, str) for label in listed)
     wrong = [label for label in listed if not isinstance(label, int) or label == IGNORED]
     if wrong and not texts:

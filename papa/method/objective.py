@@ -113,7 +113,9 @@ class Objective(ABC):
         self.probe.eval()
         with torch.inference_mode():
             for batch in self.scored():
-                outcomes.setdefault(batch.tokens.split, []).append(self.outcomes(batch, states(batch)).cpu())
+                outcomes.setdefault(batch.tokens.split, []).append(
+                    self.outcomes(batch, states(batch)).cpu()
+                )
         self.probe.train()
         return {split: torch.cat(parts) for split, parts in outcomes.items()}
 
@@ -122,5 +124,9 @@ def outcomes_table(split: str, columns: Mapping[str, Tensor]) -> pa.Table:
     """Build the outcomes of a split from columns named as in `OUTCOME_TYPES`."""
     import pyarrow as pa
 
-    arrays = {name: pa.array(values.numpy(), OUTCOME_TYPES[name]) for name, values in columns.items()}
-    return pa.table({"split": pa.array([split] * len(columns["example"])).dictionary_encode()} | arrays)
+    arrays = {
+        name: pa.array(values.numpy(), OUTCOME_TYPES[name]) for name, values in columns.items()
+    }
+    return pa.table(
+        {"split": pa.array([split] * len(columns["example"])).dictionary_encode()} | arrays
+    )

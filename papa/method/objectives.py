@@ -65,18 +65,25 @@ class Labelled(Objective):
         self.labels = {"train": labels.values}
         for split in splits.keys() - {"train"}:
             words = splits[split].words
-            values = torch.zeros(len(splits[split]), dtype=torch.long) if words is None else words.long()
+            values = (
+                torch.zeros(len(splits[split]), dtype=torch.long) if words is None else words.long()
+            )
             self.labels[split] = values.clamp(max=0).masked_fill(values < 0, IGNORED)
         self.target = TEXT if splits["train"].words is None else WORD
         shape, spread = (sizes.hidden, len(self.names)), sizes.initializer_range
         if self.target.per_word:
             self.probe = TokenProbe(sizes.layers, *shape, spread)
         else:
-            self.probe = SequenceProbe(sizes.layers, sizes.slots, *shape, sizes.probe_dropout, spread)
+            self.probe = SequenceProbe(
+                sizes.layers, sizes.slots, *shape, sizes.probe_dropout, spread
+            )
 
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
         if not len(batch.gold):  # the mean over no words would be NaN
-            return 0 * (hidden.sum() + torch.stack([values.sum() for values in self.probe.parameters()]).sum())
+            return 0 * (
+                hidden.sum()
+                + torch.stack([values.sum() for values in self.probe.parameters()]).sum()
+            )
         return cross_entropy(self._logits(batch, hidden), batch.gold.to(hidden.device))
 
     def scored(self) -> Iterator[Batch]:
@@ -121,7 +128,9 @@ class Labelled(Objective):
         return self.probe.packed(hidden)
 
 
-def objective_of(job: Job[OfTask], splits: Mapping[str, Tokens], sizes: ProbeSizes, model: Model | None) -> Objective:
+def objective_of(
+    job: Job[OfTask], splits: Mapping[str, Tokens], sizes: ProbeSizes, model: Model | None
+) -> Objective:
     """Return the objective of a job, with a new probe if one is trained; raise `InputError` if the model does not fit.
 
     The model is None if hidden states are stored. The seed of the job determines the masks.

@@ -39,9 +39,13 @@ class Averages(Protocol):
 def drawn_slots(averages: Averages, maximum: int = MAXIMUM_SLOTS) -> list[int]:
     """Return at most `maximum` slots for a picture, in ascending order: those that the most examples use."""
     uses = averages.count.diagonal().tolist()
-    used = [slot for slot, use in enumerate(uses) if use and use >= MINIMUM_SHARE * averages.examples]
+    used = [
+        slot for slot, use in enumerate(uses) if use and use >= MINIMUM_SHARE * averages.examples
+    ]
     if not used:
-        raise InputError("These constants are averages over no tokens; average the attention of a corpus.")
+        raise InputError(
+            "These constants are averages over no tokens; average the attention of a corpus."
+        )
     return sorted(sorted(used, key=lambda slot: -uses[slot])[:maximum])
 
 
@@ -63,7 +67,9 @@ def pictures(averages: Averages, heads: Sequence[tuple[int, int]]) -> alt.Concat
                 f"layers 0 to {layers - 1} and heads 0 to {per_layer - 1}."
             )
     if averages.kind == "mean-output":
-        raise InputError("The average output of a head has no entries for pairs of slots; average its attention.")
+        raise InputError(
+            "The average output of a head has no entries for pairs of slots; average its attention."
+        )
     slots, mean, examples = drawn_slots(averages), averages.mean, averages.count
     pairs = [(query, key) for query in slots for key in slots if examples[query, key]]
     cells = pd.DataFrame(pairs, columns=["query", "key"])
@@ -81,12 +87,19 @@ def pictures(averages: Averages, heads: Sequence[tuple[int, int]]) -> alt.Concat
     def picture(layer: int, head: int) -> alt.Chart:
         value = f"{layer}_{head}"
         largest = cells[value].max() or 1
-        ticks = [largest * share**2 for share in (0, 0.25, 0.5, 0.75, 1)]  # equidistant on the scale
+        ticks = [
+            largest * share**2 for share in (0, 0.25, 0.5, 0.75, 1)
+        ]  # equidistant on the scale
         color = alt.Color(
             f"{value}:Q",
-            scale=alt.Scale(type="sqrt", range=COLOR_RAMP, domain=[0, largest / 4, largest], interpolate="rgb"),
+            scale=alt.Scale(
+                type="sqrt", range=COLOR_RAMP, domain=[0, largest / 4, largest], interpolate="rgb"
+            ),
             legend=alt.Legend(
-                title=["mean attention,", "square-root scale"], gradientLength=side - 36, values=ticks, format=".2r"
+                title=["mean attention,", "square-root scale"],
+                gradientLength=side - 36,
+                values=ticks,
+                format=".2r",
             ),
         )
         chart = alt.Chart(width=side, height=side, title=f"layer {layer}, head {head}")
@@ -94,9 +107,13 @@ def pictures(averages: Averages, heads: Sequence[tuple[int, int]]) -> alt.Concat
         return drawn
 
     pictures = alt.concat(
-        *(picture(*head) for head in heads), columns=min(PANELS_PER_ROW, len(heads)), data=inline(cells)
+        *(picture(*head) for head in heads),
+        columns=min(PANELS_PER_ROW, len(heads)),
+        data=inline(cells),
     )
-    drawn = styled(pictures.resolve_scale(color="independent")).configure_view(stroke=None, fill="#e6e6e6")
+    drawn = styled(pictures.resolve_scale(color="independent")).configure_view(
+        stroke=None, fill="#e6e6e6"
+    )
     figure: alt.ConcatChart = drawn.configure_axis(
         labelFontSize=10, titleFontSize=11, titleFontWeight="normal", grid=False
     )
@@ -106,7 +123,9 @@ def pictures(averages: Averages, heads: Sequence[tuple[int, int]]) -> alt.Concat
 def styled(figure: Figure) -> Figure:
     """Apply the fonts and lines of all figures to a figure."""
     drawn: Figure = (
-        figure.configure_axis(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", gridColor="#e6e6e6")
+        figure.configure_axis(
+            labelFontSize=11, titleFontSize=11, titleFontWeight="normal", gridColor="#e6e6e6"
+        )
         .configure_title(fontSize=13, subtitleFontSize=11, anchor="start", frame="group")
         .configure_view(stroke=None)
     )

@@ -41,10 +41,18 @@ class ProbeSizes:
 
     @classmethod
     def of(cls, model: Model, slots: int) -> ProbeSizes:
-        return cls(model.states, model.hidden, slots, spread_of(model.config), probe_dropout(model.config))
+        return cls(
+            model.states, model.hidden, slots, spread_of(model.config), probe_dropout(model.config)
+        )
 
 
-ACTIVATION_KEYS = ("hidden_act", "hidden_activation", "activation", "activation_function", "dense_act_fn")
+ACTIVATION_KEYS = (
+    "hidden_act",
+    "hidden_activation",
+    "activation",
+    "activation_function",
+    "dense_act_fn",
+)
 """The names that model configs use for the activation."""
 
 
@@ -66,7 +74,13 @@ class SequenceProbe(nn.Module):
     """
 
     def __init__(
-        self, layers: int, slots: int, hidden: int, labels: int, dropout: float = 0.0, initializer_range: float = 0.02
+        self,
+        layers: int,
+        slots: int,
+        hidden: int,
+        labels: int,
+        dropout: float = 0.0,
+        initializer_range: float = 0.02,
     ):
         super().__init__()
         self.slot_weights = nn.Parameter(torch.full((layers, slots), 1.0 / slots))
@@ -87,7 +101,9 @@ class SequenceProbe(nn.Module):
             mode="sum",
             per_sample_weights=self.slot_weights.index_select(1, batch.slots).flatten(),
         )
-        pooled = pooled.view(layers, -1, size).transpose(0, 1).flatten(1)  # [example, (L+1) * hidden]
+        pooled = (
+            pooled.view(layers, -1, size).transpose(0, 1).flatten(1)
+        )  # [example, (L+1) * hidden]
         dense = torch.tanh(linear(pooled, self.dense.weight, self.dense.bias))
         logits: Tensor = self.output(self.dropout(dense))
         return logits
@@ -104,7 +120,9 @@ class TokenProbe(nn.Module):
 
     def packed(self, hidden: Tensor) -> Tensor:
         """Return logits `[token, label]` from packed `hidden` `[token, L+1, hidden]`."""
-        logits: Tensor = self.output(torch.tanh(linear(hidden.flatten(1), self.dense.weight, self.dense.bias)))
+        logits: Tensor = self.output(
+            torch.tanh(linear(hidden.flatten(1), self.dense.weight, self.dense.bias))
+        )
         return logits
 
 
@@ -119,14 +137,21 @@ class MlmProbe(nn.Module):
     embeddings: Tensor
 
     def __init__(
-        self, layers: int, hidden: int, embeddings: Tensor, activation: str = "gelu", initializer_range: float = 0.02
+        self,
+        layers: int,
+        hidden: int,
+        embeddings: Tensor,
+        activation: str = "gelu",
+        initializer_range: float = 0.02,
     ):
         """Create a probe for a model's `embeddings` `[vocabulary, size]` and `activation` (see `activation_of`)."""
         super().__init__()
         from transformers.activations import ACT2FN
 
         if activation not in ACT2FN:
-            raise InputError(f"{activation!r} is not an activation; give one of {', '.join(sorted(ACT2FN))}.")
+            raise InputError(
+                f"{activation!r} is not an activation; give one of {', '.join(sorted(ACT2FN))}."
+            )
         vocabulary, size = embeddings.shape
         self.dense = nn.Linear(layers * hidden, hidden)
         self.activation = ACT2FN[activation]
@@ -142,7 +167,11 @@ class MlmProbe(nn.Module):
     def states(self, hidden: Tensor) -> Tensor:
         """Return the decoder's input, `[token, size]`, from packed `hidden` `[token, L+1, hidden]`."""
         states = self.activation(linear(hidden.flatten(1), self.dense.weight, self.dense.bias))
-        return states if self.projection is None else linear(states, self.projection.weight, self.projection.bias)
+        return (
+            states
+            if self.projection is None
+            else linear(states, self.projection.weight, self.projection.bias)
+        )
 
 
 def _initialise(probe: nn.Module, spread: float) -> None:

@@ -46,7 +46,9 @@ class StreamedStates:
         """Return float32 `[position, L+1, hidden]`, or logits `[token, word]`, on the model's device."""
         dropout = self.dropout and batch.tokens.split == "train"
         if not self.probed:
-            return self.model.scores(self.model.pack(batch.packed), self.replacement(), dropout).float()
+            return self.model.scores(
+                self.model.pack(batch.packed), self.replacement(), dropout
+            ).float()
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.rounded):
             states = self.model.run(self.model.pack(batch.packed), self.replacement(), dropout)
         if batch.positions is not None:
@@ -73,7 +75,10 @@ def _store(job: Job[HiddenStates], model: Model) -> None:
         facts = {
             "rows": file.rows,
             "tokens": sum(group.tokens for group in file.groups),
-            "splits": [[group.split, group.first, group.rows, group.tokens] for group in file.splits.values()],
+            "splits": [
+                [group.split, group.first, group.rows, group.tokens]
+                for group in file.splits.values()
+            ],
             **asdict(sizes),
             "heads": total,
             "kept": total - len(replaced),
@@ -83,11 +88,15 @@ def _store(job: Job[HiddenStates], model: Model) -> None:
                 pass
 
 
-def _write_rows(model: Model, replacement: Replacement, file: TokensFile, writer: HiddenWriter) -> Iterator[Tensor]:
+def _write_rows(
+    model: Model, replacement: Replacement, file: TokensFile, writer: HiddenWriter
+) -> Iterator[Tensor]:
     budget, written = TokenBudget(model.token_budget), 0
     for _, group in file.between(0, file.rows):
 
-        def work(examples: Tensor, batch: Packed, _: int, group: Tokens = group, written: int = written) -> None:
+        def work(
+            examples: Tensor, batch: Packed, _: int, group: Tokens = group, written: int = written
+        ) -> None:
             half = stacked([state.half() for state in model.run(batch, replacement)]).cpu()
             if not torch.isfinite(half).all():
                 raise InputError(

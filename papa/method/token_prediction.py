@@ -58,9 +58,16 @@ class TokenPrediction(Objective):
         of_scored = of_scored[chosen[of_scored]]
         losses = outcomes["validation"].float()[of_scored.argsort()]
         text = torch.arange(len(tokens)).repeat_interleave(tokens.lengths)
-        place = torch.arange(len(tokens.ids)) - tokens.offsets[:-1].repeat_interleave(tokens.lengths)
+        place = torch.arange(len(tokens.ids)) - tokens.offsets[:-1].repeat_interleave(
+            tokens.lengths
+        )
         blind = -(word_counts / word_counts.sum()).log()[tokens.ids[chosen].long()]
-        columns = {"example": text[chosen], "position": place[chosen], "loss": losses, "trivial": blind.float()}
+        columns = {
+            "example": text[chosen],
+            "position": place[chosen],
+            "loss": losses,
+            "trivial": blind.float(),
+        }
         return outcomes_table("validation", columns)
 
 
@@ -84,7 +91,12 @@ class NextTokens(TokenPrediction):
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Return the mean cross-entropy in nats, differentiable in the logits `hidden` `[token, word]`."""
         predicted = (batch.gold != IGNORED).sum().clamp(min=1)
-        return cross_entropy(hidden, batch.gold.to(hidden.device), ignore_index=IGNORED, reduction="sum") / predicted
+        return (
+            cross_entropy(
+                hidden, batch.gold.to(hidden.device), ignore_index=IGNORED, reduction="sum"
+            )
+            / predicted
+        )
 
     def predictions(self, batch: Batch) -> int:
         return int((batch.gold != IGNORED).sum())
@@ -153,16 +165,22 @@ class Masking:
             )
         special = set(tokenizer.all_special_ids)
         ordinary = sorted(set(tokenizer.get_vocab().values()) - special)
-        return cls(int(tokenizer.mask_token_id), torch.tensor(sorted(special)), torch.tensor(ordinary))
+        return cls(
+            int(tokenizer.mask_token_id), torch.tensor(sorted(special)), torch.tensor(ordinary)
+        )
 
     def draw(self, ids: Tensor, seed: int, epoch: int) -> Masks:
         """Draw masks for the tokens `ids` `[token]` of a split from (seed, epoch)."""
         state = np.random.SeedSequence([seed, epoch]).generate_state(1)
         generator = torch.Generator().manual_seed(int(state[0]))
-        chosen = (torch.rand(len(ids), generator=generator) < CHOSEN_SHARE) & ~torch.isin(ids, self.special)
+        chosen = (torch.rand(len(ids), generator=generator) < CHOSEN_SHARE) & ~torch.isin(
+            ids, self.special
+        )
         indices = chosen.nonzero().squeeze(1)
         draw = torch.rand(len(indices), generator=generator)
-        random = self.ordinary[torch.randint(len(self.ordinary), (len(indices),), generator=generator)]
+        random = self.ordinary[
+            torch.randint(len(self.ordinary), (len(indices),), generator=generator)
+        ]
         unmasked = torch.where(draw < MASKED_SHARE + RANDOM_SHARE, random, ids[indices])
         read = torch.where(draw < MASKED_SHARE, self.mask_id, unmasked)
         return Masks(ids.index_copy(0, indices, read.to(ids.dtype)), chosen)
@@ -185,10 +203,14 @@ class MaskedTokens(TokenPrediction):
         if "validation" in splits:
             self.masks["validation"] = masking.draw(splits["validation"].ids, *VALIDATION)
             if not self.masks["validation"].chosen.any():
-                raise InputError("No token of the validation split is masked; use more or longer validation texts.")
+                raise InputError(
+                    "No token of the validation split is masked; use more or longer validation texts."
+                )
         embeddings = _embeddings_of(model)
         self.vocabulary, config = len(embeddings), model.config
-        self.probe = MlmProbe(model.states, model.hidden, embeddings.float(), activation_of(config), spread_of(config))
+        self.probe = MlmProbe(
+            model.states, model.hidden, embeddings.float(), activation_of(config), spread_of(config)
+        )
 
     @staticmethod
     def check(model: Model) -> None:
@@ -229,14 +251,23 @@ def masked_batch(tokens: Tokens, masks: Masks, examples: Tensor) -> Batch:
     """Return examples of a split with its `masks` applied; `gold` has the original tokens at the chosen positions."""
     indices, packed = tokens.tokens_of(examples), tokens.batch(examples)
     positions = masks.chosen[indices].nonzero().squeeze(1)
-    return Batch(tokens, examples, replace(packed, ids=masks.ids[indices].long()), packed.ids[positions], positions)
+    return Batch(
+        tokens,
+        examples,
+        replace(packed, ids=masks.ids[indices].long()),
+        packed.ids[positions],
+        positions,
+    )
 
 
 def _embeddings_of(model: Model) -> Tensor:
     """Return the input embeddings of a model, `[word, size]`; raise `InputError` if it has none."""
     try:
         weight = model.model.get_input_embeddings().weight
-    except (AttributeError, NotImplementedError):  # several tables, or none that transformers can return
+    except (
+        AttributeError,
+        NotImplementedError,
+    ):  # several tables, or none that transformers can return
         weight = None
     if not isinstance(weight, Tensor) or weight.ndim != 2:
         raise InputError(
@@ -248,8 +279,12 @@ def _embeddings_of(model: Model) -> Tensor:
 
 def token_losses(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
     """Return the cross-entropy in nats of each token `gold` `[masked]`, from `hidden` `[masked, L+1, hidden]`."""
-    chunks = zip(hidden.split(DECODED_AT_ONCE), gold.to(hidden.device).split(DECODED_AT_ONCE), strict=True)
-    return torch.cat([cross_entropy(probe.packed(states), tokens, reduction="none") for states, tokens in chunks])
+    chunks = zip(
+        hidden.split(DECODED_AT_ONCE), gold.to(hidden.device).split(DECODED_AT_ONCE), strict=True
+    )
+    return torch.cat(
+        [cross_entropy(probe.packed(states), tokens, reduction="none") for states, tokens in chunks]
+    )
 
 
 def summed_loss(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
@@ -270,7 +305,12 @@ class _TiedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        context: FunctionCtx, states: Tensor, embeddings: Tensor, bias: Tensor, gold: Tensor, learning: bool
+        context: FunctionCtx,
+        states: Tensor,
+        embeddings: Tensor,
+        bias: Tensor,
+        gold: Tensor,
+        learning: bool,
     ) -> Tensor:
         total = torch.zeros((), dtype=torch.float64, device=states.device)
         state_slopes, bias_slopes = torch.empty_like(states), torch.zeros_like(bias)

@@ -84,22 +84,48 @@ def train_probes(jobs: Sequence[Job[Probe]]) -> str:
     """
     first, splits = jobs[0], Tokens.read(jobs[0].reads["tokens"])
     resumed, last = list[str](), list[float]()
-    with (_streamed if isinstance(first.settings, ProbeEncoder) else _stored)(first, splits) as source:
+    with (_streamed if isinstance(first.settings, ProbeEncoder) else _stored)(
+        first, splits
+    ) as source:
         for job in jobs:
-            checkpoint = Checkpoint(job, "cpu" if source.model is None else source.model.device.type)
+            checkpoint = Checkpoint(
+                job, "cpu" if source.model is None else source.model.device.type
+            )
             torch.manual_seed(job.settings.seed)
             objective = objective_of(job, splits, source.sizes, source.model)
             modules = [objective.probe, *source.new_constants()]
-            name = f"sample {job.settings.sample}" if job.settings.sample else f"seed {job.settings.seed}"
-            task = TrainingTask(f"probe, {name}", modules, objective, source.states, _rows_of(job, objective.examples))
+            name = (
+                f"sample {job.settings.sample}"
+                if job.settings.sample
+                else f"seed {job.settings.seed}"
+            )
+            task = TrainingTask(
+                f"probe, {name}",
+                modules,
+                objective,
+                source.states,
+                _rows_of(job, objective.examples),
+            )
             losses = [epoch.loss for epoch in fit(task, job.settings, checkpoint)]
             table = objective.table(objective.outcomes_on(source.states))
-            write_table(table, job.output, {"kept": source.kept, "heads": source.heads, "curve": losses}, job.record)
+            write_table(
+                table,
+                job.output,
+                {"kept": source.kept, "heads": source.heads, "curve": losses},
+                job.record,
+            )
             checkpoint.discard()
             last += losses[-1:]
             resumed += [f"; {name}{checkpoint.resumed}"] if checkpoint.resumed else []
-    trained = f"{count(len(jobs), 'probe')}, training loss {sum(last) / len(last):.3f}," if last else "predictions"
-    return f"{trained} with {source.heads - source.kept} of {source.heads} heads replaced" + "".join(resumed)
+    trained = (
+        f"{count(len(jobs), 'probe')}, training loss {sum(last) / len(last):.3f},"
+        if last
+        else "predictions"
+    )
+    return (
+        f"{trained} with {source.heads - source.kept} of {source.heads} heads replaced"
+        + "".join(resumed)
+    )
 
 
 def _rows_of(job: Job[Probe], examples: int) -> Tensor | None:
@@ -132,7 +158,11 @@ def _streamed(job: Job[Probe], splits: Mapping[str, Tokens]) -> Iterator[StateSo
     They are rounded like stored ones, unless constants are trained or no probe learns labels: such states are
     never stored and stay float32.
     """
-    variant, target, slots = HiddenStates.model_validate(job.about["variant"]), job.settings.target, splits["train"].n
+    variant, target, slots = (
+        HiddenStates.model_validate(job.about["variant"]),
+        job.settings.target,
+        splits["train"].n,
+    )
     if variant.trained and not target.labelled:
         raise InputError(
             f"The constant {variant.constant} is trained, which needs labels and a probe; choose another constant for "
@@ -152,5 +182,9 @@ def _streamed(job: Job[Probe], splits: Mapping[str, Tokens]) -> Iterator[StateSo
         return model.replacement(trained[0](), replaced) if trained else fixed
 
     rounded = target.labelled and not variant.trained
-    states = StreamedStates(model, replacement, job.settings.encoder_dropout, rounded, target.probed)
-    yield StateSource(states, ProbeSizes.of(model, slots), total, total - len(replaced), model, new_constants)
+    states = StreamedStates(
+        model, replacement, job.settings.encoder_dropout, rounded, target.probed
+    )
+    yield StateSource(
+        states, ProbeSizes.of(model, slots), total, total - len(replaced), model, new_constants
+    )

@@ -38,7 +38,9 @@ def replaced_by(
     return constants, ranked[: len(ranked) - floor(Fraction(variant.fraction) * len(ranked))]
 
 
-def constants_for(constant: Constant, averages: PathLike | None, model: Model, slots: int) -> Loaded:
+def constants_for(
+    constant: Constant, averages: PathLike | None, model: Model, slots: int
+) -> Loaded:
     """Return the constants that replace a model's attention; those of texts are read from a file of `averages`."""
     if averages is None:
         return data_free_matrix(constant.start, slots).expand(model.layers, model.heads, -1, -1)
@@ -66,7 +68,9 @@ def ordered_heads(job: Job[Settings], variant: HiddenStates, model: Model) -> li
         return [head for head in every if head not in variant.heads] + list(variant.heads[::-1])
     order = Order.parse(variant.order or "")
     if order.by_weight:
-        heads = smallest_first(last_weights(job.reads["weights"]), order.name.replace("lambda-reversed", "lambda"))
+        heads = smallest_first(
+            last_weights(job.reads["weights"]), order.name.replace("lambda-reversed", "lambda")
+        )
         return heads[::-1] if order.base == "lambda-reversed" else heads
     if order.base in BY_POSITION:
         return sorted(every, key=lambda head: BY_POSITION[order.base](*head))
@@ -78,11 +82,19 @@ def ordered_heads(job: Job[Settings], variant: HiddenStates, model: Model) -> li
 def last_weights(path: PathLike) -> dict[Head, float]:
     """Read the weight of each head after the last epoch."""
     table = read_table(path)
-    rows = list(zip(*(table.column(key).to_pylist() for key in ("epoch", "value", "layer", "head")), strict=True))
+    rows = list(
+        zip(
+            *(table.column(key).to_pylist() for key in ("epoch", "value", "layer", "head")),
+            strict=True,
+        )
+    )
     last = max(row[0] for row in rows)
     return {(layer, head): value for epoch, value, layer, head in rows if epoch == last}
 
 
 def smallest_first(weights: Mapping[Head, float], name: str) -> list[Head]:
     """Sort heads by weight, in the order of their replacement; its `name` determines the order of equal weights."""
-    return sorted(weights, key=lambda head: (weights[head], sha256(f"{name}/{head[0]}/{head[1]}".encode()).digest()))
+    return sorted(
+        weights,
+        key=lambda head: (weights[head], sha256(f"{name}/{head[0]}/{head[1]}".encode()).digest()),
+    )

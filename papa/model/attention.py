@@ -81,10 +81,16 @@ class AttentionFacts:
                     "layers by counting calls, so each layer must call attention once, and in order."
                 )
             if key.shape[1] != value.shape[1]:
-                raise InputError(f"{name} has {key.shape[1]} key heads but {value.shape[1]} value heads.")
+                raise InputError(
+                    f"{name} has {key.shape[1]} key heads but {value.shape[1]} value heads."
+                )
             layer_indices.append(index)
             shapes.append((query.shape[1], key.shape[1]))
-            return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1).transpose(1, 2).contiguous()
+            return (
+                value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+                .transpose(1, 2)
+                .contiguous()
+            )
 
         session.stand_in, session.rule_observer = repeat_values, observe_rule
         try:
@@ -92,7 +98,9 @@ class AttentionFacts:
         finally:
             session.stand_in = session.rule_observer = None
         if not shapes:
-            raise InputError(f"{name} does not look up its attention by name, so it cannot be replaced.")
+            raise InputError(
+                f"{name} does not look up its attention by name, so it cannot be replaced."
+            )
         if len(set(shapes)) > 1:
             raise InputError(f"the layers of {name} have different numbers of heads.")
         return cls(len(shapes), *shapes[0], tuple(layer_indices), any(causal))
@@ -222,7 +230,11 @@ def set_attention(model: PreTrainedModel, name: str) -> None:
 
 
 def mask(
-    batch_size: int, kv_length: int, mask_function: Rule, attention_mask: Tensor | None = None, **_: object
+    batch_size: int,
+    kv_length: int,
+    mask_function: Rule,
+    attention_mask: Tensor | None = None,
+    **_: object,
 ) -> Tensor | None:
     """Apply the model's rule to the tokens of the running batch, and mask padding.
 
@@ -252,12 +264,16 @@ def allowed_keys(rule: Rule, examples: Examples) -> Tensor | None:
     length = columns.shape[1]
     if rule is causal_mask_function and examples.left_aligned and examples.queries == length:
         # tokens are in the order of their slots, and padding comes last
-        triangle = torch.ones(length, length, dtype=torch.bool, device=columns.device).tril()[None, None]
+        triangle = torch.ones(length, length, dtype=torch.bool, device=columns.device).tril()[
+            None, None
+        ]
         return triangle.as_subclass(CausalMask)
     # to the model, a packed row is one example
     rows = torch.arange(len(columns), device=columns.device)[:, None, None]
     rows = torch.zeros_like(rows) if examples.packed else rows
-    seen = rule(rows, torch.zeros_like(rows), columns[:, -examples.queries :, None], columns[:, None, :])
+    seen = rule(
+        rows, torch.zeros_like(rows), columns[:, -examples.queries :, None], columns[:, None, :]
+    )
     allowed = torch.as_tensor(seen).expand(len(columns), examples.queries, length)[:, None]
     allowed = allowed if real is None else allowed & real
     # softmax needs at least one key; a padding query may see none, and its context is never read
@@ -265,7 +281,12 @@ def allowed_keys(rule: Rule, examples: Examples) -> Tensor | None:
 
 
 def attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **keywords: Any
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **keywords: Any,
 ) -> tuple[Tensor, None]:
     """Compute the context of a layer according to the session of the running model.
 
@@ -288,9 +309,15 @@ def attention(
         return session.stand_in(module, query, key, value), None
     examples = session.layout.last(key.shape[2])
     scored, dropout = scored_by(module, query, key, attention_mask, keywords)
-    if examples.packed and (scored.added is not None or (attention_mask is None and examples.real is not None)):
-        raise InputError(f"{type(module).__name__} adds terms to its scores that are not defined for a packed row.")
-    layer = ProjectedLayer(index, examples, scored.allowed, dropout, scored, examples.spread_heads(value))
+    if examples.packed and (
+        scored.added is not None or (attention_mask is None and examples.real is not None)
+    ):
+        raise InputError(
+            f"{type(module).__name__} adds terms to its scores that are not defined for a packed row."
+        )
+    layer = ProjectedLayer(
+        index, examples, scored.allowed, dropout, scored, examples.spread_heads(value)
+    )
     return examples.gather_heads(context_of(session, layer)), None
 
 
@@ -302,9 +329,15 @@ def scored_by(
     Raises:
         InputError: a keyword is unknown.
     """
-    known = {name: value for name, value in keywords.items() if value is not None and name not in HARMLESS_KEYWORDS}
+    known = {
+        name: value
+        for name, value in keywords.items()
+        if value is not None and name not in HARMLESS_KEYWORDS
+    }
     scaling, dropout = known.pop("scaling", query.shape[-1] ** -0.5), known.pop("dropout", 0.0)
-    softcap, sinks, added = (known.pop(name, None) for name in ("softcap", "s_aux", "position_bias"))
+    softcap, sinks, added = (
+        known.pop(name, None) for name in ("softcap", "s_aux", "position_bias")
+    )
     unknown = [name for name, value in known.items() if value is not False]
     if unknown:
         raise InputError(
@@ -312,8 +345,13 @@ def scored_by(
             "such a model cannot be used."
         )
     if mask is not None and mask.dtype != torch.bool:  # the model made this mask itself
-        added, mask = mask if added is None else mask + added, mask > torch.finfo(mask.dtype).min / 2
-    return Attending(query, key, scaling, mask, isinstance(mask, CausalMask), added, softcap, sinks), dropout
+        added, mask = (
+            mask if added is None else mask + added,
+            mask > torch.finfo(mask.dtype).min / 2,
+        )
+    return Attending(
+        query, key, scaling, mask, isinstance(mask, CausalMask), added, softcap, sinks
+    ), dropout
 
 
 def context_of(session: Session, layer: Layer) -> Tensor:
@@ -322,10 +360,16 @@ def context_of(session: Session, layer: Layer) -> Tensor:
         return layer.context(session.replacement[layer.index])
     heads, values = layer.attending(None), layer.values(None)
     queries, of_query = heads.query.shape[2], values.shape[0] * values.shape[1] * heads.key.shape[2]
-    size = queries if session.observed_at_once is None else max(1, session.observed_at_once // of_query)
+    size = (
+        queries
+        if session.observed_at_once is None
+        else max(1, session.observed_at_once // of_query)
+    )
     contexts = []
     for begin in range(0, queries, size):
-        attention = (heads if size >= queries else heads.of_queries(begin, begin + size)).attention()
+        attention = (
+            heads if size >= queries else heads.of_queries(begin, begin + size)
+        ).attention()
         session.observer(layer, attention, begin)
         if layer.index != session.last_layer:
             contexts.append(attention @ values)
@@ -355,11 +399,19 @@ class ProjectedLayer(Layer):
     def attending(self, heads: Tensor | None) -> Attending:
         added, sinks = self.scored.added, self.scored.sinks
         query = self.examples.spread_heads(self.scored.query, heads)
-        key = self.examples.spread_heads(self.scored.key, None if heads is None else heads // self.group_size)
+        key = self.examples.spread_heads(
+            self.scored.key, None if heads is None else heads // self.group_size
+        )
         if heads is None:
             return replace(self.scored, query=query, key=for_heads(key, self.group_size, None))
         added = added[:, heads] if added is not None and added.shape[1] > 1 else added
-        return replace(self.scored, query=query, key=key, added=added, sinks=None if sinks is None else sinks[heads])
+        return replace(
+            self.scored,
+            query=query,
+            key=key,
+            added=added,
+            sinks=None if sinks is None else sinks[heads],
+        )
 
     def values(self, heads: Tensor | None) -> Tensor:
         return for_heads(self.grouped_values, self.group_size, heads)

@@ -30,7 +30,9 @@ class TokenBudget:
     def __init__(self, tokens: int):
         self.tokens = tokens
 
-    def run(self, model: Model, group: Tokens, work: Work, done: Callable[[], int] = lambda: 0) -> Iterator[Tensor]:
+    def run(
+        self, model: Model, group: Tokens, work: Work, done: Callable[[], int] = lambda: 0
+    ) -> Iterator[Tensor]:
         """Do `work` on all examples of a group, batch by batch, and yield the indices of finished examples.
 
         A batch that does not fit into memory is halved; both halves resume at the progress that `done` returns.
@@ -101,7 +103,11 @@ def memory_of(device: torch.device) -> int | None:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[1])
     try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if device.type == "cpu" else None
+        return (
+            os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+            if device.type == "cpu"
+            else None
+        )
     except (OSError, ValueError):  # not Linux
         return None
 

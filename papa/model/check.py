@@ -25,11 +25,17 @@ Padding = Literal["between", "after", "before"]
 def tiny_batch(model: PreTrainedModel, padding: Padding) -> Packed:
     """Return three examples of different lengths, padded at this position; the last one fills all slots."""
     rows = [[1, 1, 0, 0, 0, 0, 1], [1, 1, 1, 1, 1, 0, 1], [1, 1, 1, 1, 1, 1, 1]]
-    mask = torch.tensor(rows if padding == "between" else [sorted(row, reverse=padding == "after") for row in rows])
+    mask = torch.tensor(
+        rows if padding == "between" else [sorted(row, reverse=padding == "after") for row in rows]
+    )
     pad_id = getattr(model.config, "pad_token_id", None)
     words = int(model.config.get_text_config().vocab_size)
     usable = torch.tensor([token for token in range(min(words, 29)) if token != pad_id])
-    ids = usable[torch.arange(mask.numel()) % len(usable)].view(mask.shape).masked_fill(mask == 0, pad_id or 0)
+    ids = (
+        usable[torch.arange(mask.numel()) % len(usable)]
+        .view(mask.shape)
+        .masked_fill(mask == 0, pad_id or 0)
+    )
     return Packed.of({"input_ids": ids, "attention_mask": mask}).to(model.device)
 
 
@@ -38,7 +44,9 @@ def distance(states: list[Tensor], expected: list[Tensor]) -> float:
     if len(states) != len(expected):
         return float("inf")
     distances = [
-        float((actual.detach().float() - stock.float()).norm() / stock.float().norm().clamp(min=1e-30))
+        float(
+            (actual.detach().float() - stock.float()).norm() / stock.float().norm().clamp(min=1e-30)
+        )
         for actual, stock in zip(states, [stock.detach() for stock in expected], strict=True)
     ]
     return float(torch.tensor(distances).max())  # Python's max would skip NaN

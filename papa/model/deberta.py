@@ -45,7 +45,9 @@ class DisentangledAttention(nn.Module, ABC):
         self.heads, self.channels = int(module.num_attention_heads), int(module.attention_head_size)
         self.pos_dropout: nn.Module = getattr(stock, "pos_dropout", nn.Identity())
         self.relative: bool = module.relative_attention
-        self.terms: tuple[str, ...] = tuple(term for term in ("c2p", "p2c") if term in (module.pos_att_type or ()))
+        self.terms: tuple[str, ...] = tuple(
+            term for term in ("c2p", "p2c") if term in (module.pos_att_type or ())
+        )
         self.scaling = 1 / math.sqrt(self.channels * (1 + len(self.terms)))
 
     def forward(
@@ -59,9 +61,15 @@ class DisentangledAttention(nn.Module, ABC):
         tokens = hidden_states.reshape(-1, hidden_states.shape[-1])
         query, key, value = self.project(tokens, kept)
         values = examples.spread(value)
-        allowed = None if examples.real is None else examples.real[:, None, None, :].as_subclass(PaddingMask)
+        allowed = (
+            None
+            if examples.real is None
+            else examples.real[:, None, None, :].as_subclass(PaddingMask)
+        )
         dropout = self.dropout.p if self.dropout.training else 0.0
-        layer = DisentangledLayer(index, examples, allowed, dropout, self, query, key, values, kept, rel_embeddings)
+        layer = DisentangledLayer(
+            index, examples, allowed, dropout, self, query, key, values, kept, rel_embeddings
+        )
         if session.stand_in is not None:
             heads = layer.attending(None)
             context = session.stand_in(self, heads.query, heads.key, values).transpose(1, 2)
@@ -90,14 +98,21 @@ class DisentangledAttention(nn.Module, ABC):
         if heads is None:
             outputs: Tensor = projection(inputs)
         elif len(heads):
-            rows = (heads[:, None] * self.channels + torch.arange(self.channels, device=heads.device)).flatten()
+            rows = (
+                heads[:, None] * self.channels + torch.arange(self.channels, device=heads.device)
+            ).flatten()
             outputs = some_outputs(projection, inputs, rows)
         else:
             return inputs.new_zeros(len(inputs), 0, self.channels)
         return outputs.view(len(inputs), -1, self.channels)
 
     def positions(
-        self, rel_embeddings: Tensor | None, kept: Tensor | None, queries: Tensor, keys: Tensor, examples: Examples
+        self,
+        rel_embeddings: Tensor | None,
+        kept: Tensor | None,
+        queries: Tensor,
+        keys: Tensor,
+        examples: Examples,
     ) -> Tensor | None:
         """Return the distance-dependent terms of scaled scores, `[example, kept head, query, key]`, if any."""
         if rel_embeddings is None or not self.relative or not any(self.projections()):
@@ -109,11 +124,15 @@ class DisentangledAttention(nn.Module, ABC):
         if to_keys is not None:
             scores = (queries @ to_keys * self.scaling).gather(3, indices.expand(shape))
         if to_queries is not None:
-            key_scores = (keys @ to_queries * self.scaling).gather(3, indices.transpose(2, 3).expand(shape))
+            key_scores = (keys @ to_queries * self.scaling).gather(
+                3, indices.transpose(2, 3).expand(shape)
+            )
             scores = scores + key_scores.transpose(2, 3)
         return scores
 
-    def _distances(self, rel_embeddings: Tensor, kept: Tensor | None, span: int) -> tuple[Tensor | None, Tensor | None]:
+    def _distances(
+        self, rel_embeddings: Tensor, kept: Tensor | None, span: int
+    ) -> tuple[Tensor | None, Tensor | None]:
         """Return K and Q of the kept heads at the distances -span … span-1, `[kept head, channel, distance]`."""
         middle = self.pos_dropout(self.middle(rel_embeddings, span))
         key, query = (
@@ -174,13 +193,19 @@ class DebertaAttention(DisentangledAttention):
         self.longest_span: int = stock.max_relative_positions if stock.relative_attention else 0
 
     def project(self, tokens: Tensor, kept: Tensor | None) -> Projected:
-        query_bias, value_bias = (bias.view(self.heads, self.channels) for bias in (self.q_bias, self.v_bias))
+        query_bias, value_bias = (
+            bias.view(self.heads, self.channels) for bias in (self.q_bias, self.v_bias)
+        )
         if kept is None:
-            query, key, value = self.in_proj(tokens).view(len(tokens), self.heads, 3, self.channels).unbind(2)
+            query, key, value = (
+                self.in_proj(tokens).view(len(tokens), self.heads, 3, self.channels).unbind(2)
+            )
             return query + query_bias, key, value + value_bias
         # a head's query, key and value are adjacent rows
         every = torch.arange(self.heads, device=kept.device)
-        outputs = self.outputs(self.in_proj, tokens, torch.cat([3 * kept, 3 * kept + 1, 3 * every + 2]))
+        outputs = self.outputs(
+            self.in_proj, tokens, torch.cat([3 * kept, 3 * kept + 1, 3 * every + 2])
+        )
         query, key, value = outputs.split([len(kept), len(kept), self.heads], dim=1)
         return query + query_bias[kept], key, value + value_bias
 
@@ -200,7 +225,11 @@ class DebertaV2Attention(DisentangledAttention):
 
     def __init__(self, stock: DisentangledSelfAttentionV2):
         super().__init__(stock)
-        self.query_proj, self.key_proj, self.value_proj = stock.query_proj, stock.key_proj, stock.value_proj
+        self.query_proj, self.key_proj, self.value_proj = (
+            stock.query_proj,
+            stock.key_proj,
+            stock.value_proj,
+        )
         self.shared: bool = stock.share_att_key
         self.pos_key_proj: nn.Module | None = getattr(stock, "pos_key_proj", None)
         self.pos_query_proj: nn.Module | None = getattr(stock, "pos_query_proj", None)
@@ -209,11 +238,18 @@ class DebertaV2Attention(DisentangledAttention):
         self.span = int(stock.pos_ebd_size) if self.relative else 0
 
     def project(self, tokens: Tensor, kept: Tensor | None) -> Projected:
-        query, key = (self.outputs(projection, tokens, kept) for projection in (self.query_proj, self.key_proj))
+        query, key = (
+            self.outputs(projection, tokens, kept)
+            for projection in (self.query_proj, self.key_proj)
+        )
         return query, key, self.outputs(self.value_proj, tokens, None)
 
     def projections(self) -> tuple[nn.Module | None, nn.Module | None]:
-        key, query = (self.key_proj, self.query_proj) if self.shared else (self.pos_key_proj, self.pos_query_proj)
+        key, query = (
+            (self.key_proj, self.query_proj)
+            if self.shared
+            else (self.pos_key_proj, self.pos_query_proj)
+        )
         return key if "c2p" in self.terms else None, query if "p2c" in self.terms else None
 
     def indices(self, examples: Examples) -> tuple[int, Tensor]:
@@ -231,4 +267,6 @@ def bucketed(distances: Tensor, buckets: int, longest: int) -> Tensor:
     half = buckets // 2
     far = distances.abs().clamp(min=half)
     steps = torch.log(far / half) / torch.log(torch.tensor((longest - 1) / half)) * (half - 1)
-    return torch.where(distances.abs() <= half, distances, (torch.ceil(steps) + half).long() * distances.sign())
+    return torch.where(
+        distances.abs() <= half, distances, (torch.ceil(steps) + half).long() * distances.sign()
+    )

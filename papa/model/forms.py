@@ -66,7 +66,11 @@ class Form:
         """Return the model's arguments."""
         accepted = accepted_by(model)
         if self.packed:
-            ids, segments, positions = batch.ids[None], batch.segments[None], self._positions(batch)[None]
+            ids, segments, positions = (
+                batch.ids[None],
+                batch.segments[None],
+                self._positions(batch)[None],
+            )
             arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
             if self.positions != "none":
                 arguments["position_ids"] = positions
@@ -74,7 +78,10 @@ class Form:
             ids, mask = dense(batch)
             segments = batch.unpack(batch.segments)
             padding = vars(model.config).get("pad_token_id")
-            arguments = {"input_ids": ids.masked_fill(mask == 0, padding or 0), "attention_mask": mask}
+            arguments = {
+                "input_ids": ids.masked_fill(mask == 0, padding or 0),
+                "attention_mask": mask,
+            }
         if "token_type_ids" in accepted and bool(getattr(model.config, "type_vocab_size", None)):
             arguments["token_type_ids"] = segments
         return arguments
@@ -84,12 +91,16 @@ class Form:
         if self.packed:
             return output.squeeze(0)
         if output.shape[:2] != (len(batch.lengths), batch.n):
-            raise InputError(f"it returns hidden states for {output.shape[1]} tokens, but the inputs have {batch.n}.")
+            raise InputError(
+                f"it returns hidden states for {output.shape[1]} tokens, but the inputs have {batch.n}."
+            )
         return output[batch.example_of, batch.slots]
 
     def states(self, model: PreTrainedModel, batch: Packed) -> list[Tensor]:
         """Return the hidden states of a batch's tokens, embeddings first: one tensor `[token, hidden]` per layer."""
-        return [self.tokens(state, batch) for state in states_of(model, self.arguments(model, batch))]
+        return [
+            self.tokens(state, batch) for state in states_of(model, self.arguments(model, batch))
+        ]
 
     def _positions(self, batch: Packed) -> Tensor:
         if self.positions != "rank":
@@ -132,14 +143,18 @@ def options_of(model: PreTrainedModel) -> dict[str, bool]:
     """Return options for every forward pass: a result with names, and no key-value cache if there is one."""
     accepted = accepted_by(model)
     options = {"use_cache": False} if "use_cache" in accepted else {}
-    if "return_dict" in accepted or any(each.kind is each.VAR_KEYWORD for each in accepted.values()):
+    if "return_dict" in accepted or any(
+        each.kind is each.VAR_KEYWORD for each in accepted.values()
+    ):
         options["return_dict"] = True  # config.json may ask for tuples
     return options
 
 
 def states_of(model: PreTrainedModel, arguments: dict[str, Tensor]) -> list[Tensor]:
     """Return all hidden states of a model, embeddings first; raise `InputError` if it has none."""
-    states = getattr(model(**arguments, **options_of(model), output_hidden_states=True), "hidden_states", None)
+    states = getattr(
+        model(**arguments, **options_of(model), output_hidden_states=True), "hidden_states", None
+    )
     if not states:
         raise InputError(f"{type(model).__name__} returns no hidden states.")
     return list(states)
@@ -160,7 +175,11 @@ def probe_dropout(config: PreTrainedConfig) -> float:
     if config.model_type in NO_PROBE_DROPOUT:
         return 0.0
     classifier_dropout = getattr(config, "classifier_dropout", None)
-    return float(getattr(config, "hidden_dropout_prob", 0.0) if classifier_dropout is None else classifier_dropout)
+    return float(
+        getattr(config, "hidden_dropout_prob", 0.0)
+        if classifier_dropout is None
+        else classifier_dropout
+    )
 
 
 def patch(model: PreTrainedModel) -> Callable[[], None]:
@@ -173,11 +192,14 @@ def patch(model: PreTrainedModel) -> Callable[[], None]:
     return _patch_by_name(model) if module_class is None else _patch_modules(model, module_class)
 
 
-def _patch_modules(model: PreTrainedModel, module_class: Callable[..., DisentangledAttention]) -> Callable[[], None]:
+def _patch_modules(
+    model: PreTrainedModel, module_class: Callable[..., DisentangledAttention]
+) -> Callable[[], None]:
     stock = {
         name: module
         for name, module in model.named_modules()
-        if type(module).__module__.startswith("transformers.") and type(module).__name__.endswith("SelfAttention")
+        if type(module).__module__.startswith("transformers.")
+        and type(module).__name__.endswith("SelfAttention")
     }
     for name, module in stock.items():
         model.set_submodule(name, module_class(module))
@@ -198,17 +220,24 @@ def _patch_by_name(model: PreTrainedModel) -> Callable[[], None]:
     before = {id(config): (config, config._attn_implementation) for config in _configs_of(model)}
 
     def undo() -> None:
-        for config, name in before.values():  # outer configs first, because they overwrite those of submodels
+        for (
+            config,
+            name,
+        ) in before.values():  # outer configs first, because they overwrite those of submodels
             config._attn_implementation = name
 
     try:
         set_attention(model, register())
     except Exception as error:  # models raise many types of errors
         undo()
-        raise InputError(f"The attention of {type(model).__name__} cannot be replaced: {error}") from error
+        raise InputError(
+            f"The attention of {type(model).__name__} cannot be replaced: {error}"
+        ) from error
     if model.config._attn_implementation != NAME:
         undo()
-        raise InputError(f"The attention of {type(model).__name__} cannot be replaced: it cannot be set by name.")
+        raise InputError(
+            f"The attention of {type(model).__name__} cannot be replaced: it cannot be set by name."
+        )
     return undo
 
 
@@ -221,7 +250,9 @@ def is_patched(model: PreTrainedModel) -> bool:
 
 def _configs_of(model: nn.Module) -> list[PreTrainedConfig]:
     """Return the configs of a model and its submodels, outer ones first."""
-    configs: list[Any] = [module.config for module in model.modules() if hasattr(module, "set_attn_implementation")]
+    configs: list[Any] = [
+        module.config for module in model.modules() if hasattr(module, "set_attn_implementation")
+    ]
     for config in configs:  # the list grows
         parts = (getattr(config, name, None) for name in config.sub_configs)
         configs += [part for part in parts if part is not None]

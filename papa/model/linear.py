@@ -21,7 +21,9 @@ def part_of(layer: nn.Linear, outputs: Tensor) -> nn.Linear:
     """Return a layer that computes only these outputs."""
     with torch.inference_mode(False):  # it may be made while scoring and used while training
         outputs = outputs.clone()
-        return frozen_linear(layer.weight[outputs], None if layer.bias is None else layer.bias[outputs])
+        return frozen_linear(
+            layer.weight[outputs], None if layer.bias is None else layer.bias[outputs]
+        )
 
 
 def some_outputs(projection: nn.Module, inputs: Tensor, rows: Tensor) -> Tensor:

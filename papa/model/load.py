@@ -37,7 +37,10 @@ _kept: ContextVar[dict[tuple[str, str, str], Model] | None] = ContextVar("papa_k
 
 
 def load_model(
-    path_or_id: str | os.PathLike[str], revision: str | None = None, device: str = "auto", dtype: Dtype = "float32"
+    path_or_id: str | os.PathLike[str],
+    revision: str | None = None,
+    device: str = "auto",
+    dtype: Dtype = "float32",
 ) -> Model:
     """Load a pretrained transformer whose heads can be replaced, and check it on a tiny batch.
 
@@ -57,7 +60,10 @@ def load_model(
 
 
 def stock_model(
-    path_or_id: str | os.PathLike[str], revision: str | None = None, device: str = "auto", dtype: Dtype = "float32"
+    path_or_id: str | os.PathLike[str],
+    revision: str | None = None,
+    device: str = "auto",
+    dtype: Dtype = "float32",
 ) -> PreTrainedModel:
     """Load an unmodified model, with its prediction head if it is a language model; see `load_model`."""
     if not isinstance(path_or_id, str | os.PathLike):
@@ -96,7 +102,11 @@ def _checked_model(job: AnyJob, folder: str) -> Model:
     """Load a model, and check it unless a job has checked the same files with the same code on such a device."""
     stock, name = stock_model(folder, device=job.machine.device), job.about["model"]
     code = digest_of_file(*sorted(Path(__file__).parent.glob("*.py")), packed.__file__)
-    settings = {"code": code, "device": stock.device.type, "packages": {name: version(name) for name in PACKAGES}}
+    settings = {
+        "code": code,
+        "device": stock.device.type,
+        "packages": {name: version(name) for name in PACKAGES},
+    }
     record = Record("check", 1, settings, {"model": job.inputs["model"]})
     checks, key = Path(job.reads["checks"]), record.key[:KEY_DIGITS]
     with refused(folder):
@@ -104,7 +114,9 @@ def _checked_model(job: AnyJob, folder: str) -> Model:
             return Model(stock, CHECKED.validate_python(read_json(path)))
         model = Model(stock)
     with suppress(InputError):  # `papa plan` may have no right to write
-        write_json(CHECKED.dump_python(model.checked, mode="json"), checks / f"{name}-{key}.json", record)
+        write_json(
+            CHECKED.dump_python(model.checked, mode="json"), checks / f"{name}-{key}.json", record
+        )
     return model
 
 
@@ -156,7 +168,9 @@ def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
     loading.set_verbosity_error()
     try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
-        if str(positions := getattr(config, "position_embedding_type", "")).startswith("relative_key"):
+        if str(positions := getattr(config, "position_embedding_type", "")).startswith(
+            "relative_key"
+        ):
             raise InputError(
                 f"The model {name} has relative positions ({positions}), which transformers {transformers.__version__} "
                 "leaves out; use a model with absolute positions."
@@ -189,11 +203,16 @@ def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
         if collecting:
             gc.enable()
     _check_weights(name, model, report)
-    if not any(Path(name, file).is_file() for file in WEIGHT_FILES if file.startswith("model.safetensors")):
+    if not any(
+        Path(name, file).is_file() for file in WEIGHT_FILES if file.startswith("model.safetensors")
+    ):
         log.warning(
-            "%s has no safetensors; its pickled weights were loaded in weights-only mode, so no code in them ran", name
+            "%s has no safetensors; its pickled weights were loaded in weights-only mode, so no code in them ran",
+            name,
         )
-    for weights in model.parameters():  # two biases of DeBERTa stay float32; rotary frequencies must
+    for (
+        weights
+    ) in model.parameters():  # two biases of DeBERTa stay float32; rotary frequencies must
         weights.data = weights.data.to(dtype)
     stock: PreTrainedModel = model.to(device).eval()
     return stock
@@ -240,7 +259,10 @@ def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any])
         key
         for key in unused
         if ADAPTER.search(key)
-        or (key.removeprefix(f"{model.base_model_prefix}.").split(".")[0] in parts and not OLD_BUFFER.search(key))
+        or (
+            key.removeprefix(f"{model.base_model_prefix}.").split(".")[0] in parts
+            and not OLD_BUFFER.search(key)
+        )
     ]
     if inside:
         raise InputError(
@@ -248,11 +270,21 @@ def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any])
             f"({inside[0]} is the first), so it would be another model; merge adapters into the weights first "
             "(merge_and_unload, save_pretrained), or correct config.json."
         )
-    if unknown := [key for key in unused if not OTHER_HEAD.match(key) and not OLD_BUFFER.search(key)]:
-        log.warning("%s of %s, such as %s, are not used", count(len(unknown), "tensor"), name, unknown[0])
+    if unknown := [
+        key for key in unused if not OTHER_HEAD.match(key) and not OLD_BUFFER.search(key)
+    ]:
+        log.warning(
+            "%s of %s, such as %s, are not used", count(len(unknown), "tensor"), name, unknown[0]
+        )
 
 
-LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel", "GenerationDecoder", "ForMaskedLM", "ForConditionalGeneration")
+LANGUAGE_MODELS = (
+    "ForCausalLM",
+    "LMHeadModel",
+    "GenerationDecoder",
+    "ForMaskedLM",
+    "ForConditionalGeneration",
+)
 """Suffixes of the class names of models with a language-modelling head."""
 
 
@@ -263,10 +295,17 @@ def class_of(config: PreTrainedConfig, name: str) -> Any:
         InputError: transformers has no class for the encoder of an encoder-decoder.
     """
     import transformers
-    from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForTextEncoding
+    from transformers import (
+        AutoModel,
+        AutoModelForCausalLM,
+        AutoModelForMaskedLM,
+        AutoModelForTextEncoding,
+    )
     from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES
 
-    if config.is_encoder_decoder or config.model_type.endswith("t5"):  # T5ForTokenClassification is only the encoder
+    if config.is_encoder_decoder or config.model_type.endswith(
+        "t5"
+    ):  # T5ForTokenClassification is only the encoder
         if config.model_type not in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES:
             encoder = f"transformers.AutoModel.from_pretrained({name!r}).get_encoder()"
             raise InputError(

@@ -49,12 +49,16 @@ class Model:
     def __init__(self, model: PreTrainedModel, checked: Checked | None = None):
         check_stock(model)
         if any(isinstance(module, PrunedProjection) for module in model.modules()):
-            raise InputError(f"This {type(model).__name__} was already passed to papa.Model; load it again.")
+            raise InputError(
+                f"This {type(model).__name__} was already passed to papa.Model; load it again."
+            )
         self.full = model.eval()
         self.model = cast("PreTrainedModel", model.base_model)
         self.config: PreTrainedConfig = model.config
         if getattr(self.config, "is_encoder_decoder", False) and hasattr(self.model, "decoder"):
-            raise InputError(f"{type(model).__name__} is an encoder-decoder; load only one of the two.")
+            raise InputError(
+                f"{type(model).__name__} is an encoder-decoder; load only one of the two."
+            )
         self.precision = self.dtype
         """The dtype of computations: that of the weights, or a lower precision, used by autocast."""
         self.token_budget = budget_on(self.device.type)
@@ -63,9 +67,21 @@ class Model:
         with torch.no_grad(), torch.inference_mode(False):
             self.checked = settle(model, self.session, checked)
         self.form, facts = self.checked.form, self.checked.facts
-        self.layers, self.heads, self.groups, self.causal = facts.layers, facts.heads, facts.key_heads, facts.causal
-        self.numbers, self.states, self.hidden = facts.layer_indices, self.checked.states, self.checked.hidden
-        self.padding_before, self.slots_limit = self.checked.padding_before, slots_limit(self.config, self.form)
+        self.layers, self.heads, self.groups, self.causal = (
+            facts.layers,
+            facts.heads,
+            facts.key_heads,
+            facts.causal,
+        )
+        self.numbers, self.states, self.hidden = (
+            facts.layer_indices,
+            self.checked.states,
+            self.checked.hidden,
+        )
+        self.padding_before, self.slots_limit = (
+            self.checked.padding_before,
+            slots_limit(self.config, self.form),
+        )
 
     def __repr__(self) -> str:
         return (
@@ -99,25 +115,40 @@ class Model:
                 f"A model takes a dict as lay_out returns it, but a {type(inputs).__name__} was given; pass several "
                 "batches as a list of such dicts."
             )
-        packed = inputs if isinstance(inputs, Packed) else Packed.of(inputs, _padding_of(self.config))
-        if not self.padding_before and bool(packed.slots[packed.lengths.cumsum(0) - packed.lengths].any()):
+        packed = (
+            inputs if isinstance(inputs, Packed) else Packed.of(inputs, _padding_of(self.config))
+        )
+        if not self.padding_before and bool(
+            packed.slots[packed.lengths.cumsum(0) - packed.lengths].any()
+        ):
             raise InputError(PADDING_BEFORE.format(name=type(self.model).__name__))
         if packed.n > self.slots_limit:
-            raise InputError(f"The inputs have {packed.n} slots, but the model has {self.slots_limit} positions.")
+            raise InputError(
+                f"The inputs have {packed.n} slots, but the model has {self.slots_limit} positions."
+            )
         words = self.config.get_text_config().vocab_size
         segments = getattr(self.config, "type_vocab_size", 0)
         if len(packed.ids) and int(packed.ids.max()) >= words:
-            raise InputError(f"Token id {int(packed.ids.max())} is not in the model's vocabulary of {words}.")
+            raise InputError(
+                f"Token id {int(packed.ids.max())} is not in the model's vocabulary of {words}."
+            )
         # models without segments, such as DeBERTa, ignore them
         if segments and len(packed.segments) and int(packed.segments.max()) >= segments:
-            raise InputError(f"Segment {int(packed.segments.max())} is not one of the model's {segments} segments.")
+            raise InputError(
+                f"Segment {int(packed.segments.max())} is not one of the model's {segments} segments."
+            )
         return packed.to(self.device)
 
     def replacement(
-        self, constants: AnyConstants | None = None, heads: Iterable[Head] | None = None, mixing: Tensor | None = None
+        self,
+        constants: AnyConstants | None = None,
+        heads: Iterable[Head] | None = None,
+        mixing: Tensor | None = None,
     ) -> Replacement:
         """Return a replacement of heads by constants that can be reused for any batch; see `hidden_states`."""
-        return replacement_of((self.layers, self.heads), constants, heads, mixing, like=self._weight)
+        return replacement_of(
+            (self.layers, self.heads), constants, heads, mixing, like=self._weight
+        )
 
     @contextmanager
     def _running(
@@ -137,14 +168,18 @@ class Model:
             if dropout:
                 self.full.train()
             try:
-                with torch.autocast(self.device.type, self.precision, enabled=self.precision != self.dtype):
+                with torch.autocast(
+                    self.device.type, self.precision, enabled=self.precision != self.dtype
+                ):
                     yield
             finally:
                 session.observer = None
                 if dropout:
                     self.full.eval()
 
-    def run(self, packed: Packed, replacement: Replacement | None = None, dropout: bool = False) -> list[Tensor]:
+    def run(
+        self, packed: Packed, replacement: Replacement | None = None, dropout: bool = False
+    ) -> list[Tensor]:
         """Return the hidden states of a packed batch, embeddings first: one tensor `[token, hidden]` per layer.
 
         With `dropout`, the model uses the dropout in its config, as in training.
@@ -206,13 +241,17 @@ class Model:
         packed = self.pack(inputs)
         return packed.unpack(self.scores(packed, self.replacement(constants, heads, mixing)))
 
-    def scores(self, packed: Packed, replacement: Replacement | None = None, dropout: bool = False) -> Tensor:
+    def scores(
+        self, packed: Packed, replacement: Replacement | None = None, dropout: bool = False
+    ) -> Tensor:
         """Return the prediction head's logits for a packed batch, `[token, word]`; `dropout` as in `run`."""
         arguments, name = self.form.arguments(self.model, packed), type(self.full).__name__
         with self._running(packed, replacement, dropout=dropout):
             output = getattr(self.full(**arguments, **options_of(self.full)), "logits", None)
         if output is None:
-            raise InputError(f"{name} has no head, so it returns no logits; load a checkpoint with one.")
+            raise InputError(
+                f"{name} has no head, so it returns no logits; load a checkpoint with one."
+            )
         rows = list(arguments["input_ids"].shape)
         if output.ndim != 3 or list(output.shape[:2]) != rows:
             raise InputError(
@@ -236,7 +275,9 @@ def _padding_of(config: PreTrainedConfig) -> int | None:
     """Return the padding id; None if another special token, such as the end of a text, has the same id."""
     padding = getattr(config, "pad_token_id", None)
     special = [getattr(config, f"{name}_token_id", None) for name in ("bos", "eos", "sep", "unk")]
-    ids = [token for tokens in special for token in (tokens if isinstance(tokens, list) else [tokens])]
+    ids = [
+        token for tokens in special for token in (tokens if isinstance(tokens, list) else [tokens])
+    ]
     return None if padding in ids else padding
 
 
@@ -257,7 +298,9 @@ def check_stock(value: object) -> None:
     description = repr(value) if isinstance(value, str) else f"a {type(value).__name__}"
     if isinstance(value, Model):
         description = "a papa.Model, whose methods already take constants,"
-    raise InputError(f"A transformers model is needed, such as AutoModel loads, but {description} was given.")
+    raise InputError(
+        f"A transformers model is needed, such as AutoModel loads, but {description} was given."
+    )
 
 
 def packed_batches(model: Model, batches: Batches, caller: str) -> Iterator[Packed]:
@@ -267,7 +310,9 @@ def packed_batches(model: Model, batches: Batches, caller: str) -> Iterator[Pack
         InputError: there is no batch, `batches` is a single batch, or the number of slots changes.
     """
     if isinstance(batches, Mapping | Packed | Tensor):
-        raise InputError(f"{caller} takes a list of batches, but a single batch was given; put it into a list.")
+        raise InputError(
+            f"{caller} takes a list of batches, but a single batch was given; put it into a list."
+        )
     slots: int | None = None
     for inputs in batches:
         batch = model.pack(inputs)
@@ -278,4 +323,6 @@ def packed_batches(model: Model, batches: Batches, caller: str) -> Iterator[Pack
             )
         yield batch
     if slots is None:
-        raise InputError(f"{caller} takes a list of batches, but the list was empty; give at least one batch.")
+        raise InputError(
+            f"{caller} takes a list of batches, but the list was empty; give at least one batch."
+        )

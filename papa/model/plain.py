@@ -45,7 +45,9 @@ def replaced_attention(
     with ExitStack() as held:
         held.callback(patch(model))
         facts, padding_before = settle_plain(model, stock)
-        replacement = replacement_of((facts.layers, facts.heads), constants, heads, like=next(model.parameters()))
+        replacement = replacement_of(
+            (facts.layers, facts.heads), constants, heads, like=next(model.parameters())
+        )
         calls = _Calls(model, Session(replacement, facts), padding_before)
         held.callback(model.register_forward_pre_hook(calls.before, with_kwargs=True).remove)
         held.callback(model.register_forward_hook(calls.after, always_call=True).remove)
@@ -59,13 +61,17 @@ class _Calls:
         self.config, self.name = model.config, type(model).__name__
         self.session, self.padding_before, self.mine = session, padding_before, local()
         parameters = accepted_by(model).values()
-        self.positional = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD][1:]
+        self.positional = [
+            each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD
+        ][1:]
 
     def before(self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         arguments = dict(zip(self.positional, args, strict=False)) | kwargs
         attentions = arguments.get("output_attentions")
         if self.config.output_attentions if attentions is None else attentions:
-            raise InputError("A model with replaced attention cannot return attentions; leave out output_attentions.")
+            raise InputError(
+                "A model with replaced attention cannot return attentions; leave out output_attentions."
+            )
         layout = self._layout(arguments)
         self.mine.open = held = ExitStack()
         held.enter_context(self.session.lock)  # threads take turns
@@ -73,24 +79,42 @@ class _Calls:
         self.session.begin(layout)
 
     def _layout(self, arguments: dict[str, object]) -> Examples:
-        ids, mask, positions = (arguments.get(name) for name in ("input_ids", "attention_mask", "position_ids"))
+        ids, mask, positions = (
+            arguments.get(name) for name in ("input_ids", "attention_mask", "position_ids")
+        )
         # transformers 5.24 calls it `cache`
-        cache, causal = arguments.get("cache", arguments.get("past_key_values")), self.session.causal
+        cache, causal = (
+            arguments.get("cache", arguments.get("past_key_values")),
+            self.session.causal,
+        )
         if arguments.get("head_mask") is not None:
-            raise InputError("head_mask would have no effect; name the heads in replaced_attention.")
+            raise InputError(
+                "head_mask would have no effect; name the heads in replaced_attention."
+            )
         if mask is None and causal and isinstance(ids, Tensor):
             # no token sees padding after it; `generate` leaves out a mask of ones
-            mask = ids.new_ones(len(ids), int(getattr(cache, "get_seq_length", int)()) + ids.shape[-1])
+            mask = ids.new_ones(
+                len(ids), int(getattr(cache, "get_seq_length", int)()) + ids.shape[-1]
+            )
         if not isinstance(ids, Tensor) or not isinstance(mask, Tensor):
-            raise InputError("Call the model with input_ids and attention_mask while its attention is replaced.")
-        if ids.ndim != 2 or mask.ndim != 2 or len(mask) != len(ids) or (mask.shape != ids.shape and cache is None):
+            raise InputError(
+                "Call the model with input_ids and attention_mask while its attention is replaced."
+            )
+        if (
+            ids.ndim != 2
+            or mask.ndim != 2
+            or len(mask) != len(ids)
+            or (mask.shape != ids.shape and cache is None)
+        ):
             raise InputError(
                 f"input_ids {list(ids.shape)} and attention_mask {list(mask.shape)} must be [example, slot]."
             )
         if causal and not self.padding_before and not bool(mask[:, 0].all()):
             raise InputError(PADDING_BEFORE.format(name=self.name))
         if not bool(((mask == 0) | (mask == 1)).all()):
-            raise InputError("attention_mask contains values other than 0 and 1; give each text a separate row.")
+            raise InputError(
+                "attention_mask contains values other than 0 and 1; give each text a separate row."
+            )
         if isinstance(positions, Tensor):
             real = mask[:, -ids.shape[1] :].bool()
             if bool(((positions.diff(dim=-1) < 1) & real[:, 1:] & real[:, :-1]).any()):

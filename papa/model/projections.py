@@ -64,7 +64,9 @@ class PrunedProjection(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `[..., out]` from `[..., in]`."""
         layer = self.session.calls
-        instruction = self.session.replacement[layer] if layer < len(self.session.replacement) else None
+        instruction = (
+            self.session.replacement[layer] if layer < len(self.session.replacement) else None
+        )
         kept = instruction.kept if isinstance(instruction, Replace) else None
         if self.whole or kept is None or layer not in self.feeds:
             outputs: Tensor = self.full(inputs)
@@ -73,9 +75,16 @@ class PrunedProjection(nn.Module):
         # replacements of the same heads share `kept`, even if their constants differ
         if cached is None or cached[0] is not kept:
             needed = self.feeds[layer].needed(kept)
-            cached = self._partial[layer] = kept, PartialLinear.of(self.full, needed) if needed.any() else None
+            cached = self._partial[layer] = (
+                kept,
+                PartialLinear.of(self.full, needed) if needed.any() else None,
+            )
         partial = cached[1]
-        return inputs.new_zeros(*inputs.shape[:-1], len(self.weight)) if partial is None else partial(inputs)
+        return (
+            inputs.new_zeros(*inputs.shape[:-1], len(self.weight))
+            if partial is None
+            else partial(inputs)
+        )
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,9 @@ class PartialLinear:
         edges = (needed[1:] != needed[:-1]).nonzero().squeeze(1) + 1
         size = gcd(len(needed), *edges.tolist())
         with torch.inference_mode(False):  # it may be created while scoring and used while training
-            blocks = torch.tensor([row // size for row in rows.tolist()[::size]], device=full.weight.device)
+            blocks = torch.tensor(
+                [row // size for row in rows.tolist()[::size]], device=full.weight.device
+            )
         return cls(part_of(full, rows), len(needed), blocks)
 
     def __call__(self, inputs: Tensor) -> Tensor:
@@ -108,7 +119,9 @@ class PartialLinear:
         computed: Tensor = self.layer(inputs)
         size = computed.shape[-1] // len(self.blocks)
         filled = computed.new_zeros(*inputs.shape[:-1], self.outputs // size, size)
-        return filled.index_copy_(-2, self.blocks, computed.view(*inputs.shape[:-1], -1, size)).flatten(-2)
+        return filled.index_copy_(
+            -2, self.blocks, computed.view(*inputs.shape[:-1], -1, size)
+        ).flatten(-2)
 
 
 def prune_projections(model: nn.Module, session: Session, run: Callable[[], Tensor]) -> None:
@@ -127,7 +140,9 @@ def prune_projections(model: nn.Module, session: Session, run: Callable[[], Tens
         model.set_submodule(name, PrunedProjection(linears[name], by_layer, session))
 
 
-def scan(linears: dict[str, nn.Linear], session: Session, run: Callable[[], Tensor]) -> dict[Call, Feeds]:
+def scan(
+    linears: dict[str, nn.Linear], session: Session, run: Callable[[], Tensor]
+) -> dict[Call, Feeds]:
     """Return, for each call of a linear layer that has outputs only for queries or keys, the uses of its outputs."""
     shifts: dict[Call, Tensor] = {}
     repeated: set[Call] = set()
@@ -148,16 +163,26 @@ def scan(linears: dict[str, nn.Linear], session: Session, run: Callable[[], Tens
     def constant_context(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Return a context that depends on the values but on no query and no key."""
         attended.append((set(module.modules()), query, key))
-        weights = torch.rand(query.shape[2], value.shape[2], generator=generator).to(value).softmax(-1)
-        return (weights @ value.repeat_interleave(query.shape[1] // value.shape[1], 1)).transpose(1, 2).contiguous()
+        weights = (
+            torch.rand(query.shape[2], value.shape[2], generator=generator).to(value).softmax(-1)
+        )
+        return (
+            (weights @ value.repeat_interleave(query.shape[1] // value.shape[1], 1))
+            .transpose(1, 2)
+            .contiguous()
+        )
 
     def dependencies(values: Tensor, of: list[Tensor]) -> list[Tensor]:
         """Return for each shift in `of` the outputs that `values` depend on, bool `[output]`."""
-        nothing = [torch.zeros(shift.shape[-1], dtype=torch.bool, device=shift.device) for shift in of]
+        nothing = [
+            torch.zeros(shift.shape[-1], dtype=torch.bool, device=shift.device) for shift in of
+        ]
         if not values.requires_grad:
             return nothing
         weights = torch.rand(values.shape, generator=generator).to(values) + 0.5
-        gradients = torch.autograd.grad((values * weights).sum(), of, retain_graph=True, allow_unused=True)
+        gradients = torch.autograd.grad(
+            (values * weights).sum(), of, retain_graph=True, allow_unused=True
+        )
         return [
             none if gradient is None else gradient.flatten(0, -2).ne(0).any(0)
             for none, gradient in zip(nothing, gradients, strict=True)
@@ -172,16 +197,21 @@ def scan(linears: dict[str, nn.Linear], session: Session, run: Callable[[], Tens
             uses = {}
             for layer, (inside, query, key) in enumerate(attended):
                 # modules outside attention, such as a router of experts, may have uses that these tokens do not show
-                within = [call for call in shifts if call[1] == layer and linears[call[0]] in inside]
+                within = [
+                    call for call in shifts if call[1] == layer and linears[call[0]] in inside
+                ]
                 calls = [call for call in within if not others[call].all()]
                 if not calls:
                     continue
                 possible = [shifts[call] for call in calls]
                 of_query, of_key = (
-                    [dependencies(head, possible) for head in projected.unbind(1)] for projected in (query, key)
+                    [dependencies(head, possible) for head in projected.unbind(1)]
+                    for projected in (query, key)
                 )
                 for index, call in enumerate(calls):
-                    queries, keys = (torch.stack([uses_of[index] for uses_of in of]) for of in (of_query, of_key))
+                    queries, keys = (
+                        torch.stack([uses_of[index] for uses_of in of]) for of in (of_query, of_key)
+                    )
                     # outputs without a visible use are computed anyway
                     elsewhere = others[call] | ~(queries.any(0) | keys.any(0))
                     if call not in repeated and not elsewhere.all():

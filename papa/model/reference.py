@@ -22,7 +22,9 @@ NAME = "papa_reference"
 _current: ContextVar[Reference] = ContextVar(NAME)
 
 
-def reference_attention(module: nn.Module, *tensors: Tensor, **keywords: Any) -> tuple[Tensor, None]:
+def reference_attention(
+    module: nn.Module, *tensors: Tensor, **keywords: Any
+) -> tuple[Tensor, None]:
     """Call the attention of the current `Reference`; transformers keeps a registered function forever."""
     return _current.get().attention(module, *tensors, **keywords)
 
@@ -31,13 +33,17 @@ def whole_mask(**keywords: Any) -> Tensor | None:
     """Return transformers' mask, even if no token is hidden."""
     from transformers.masking_utils import sdpa_mask
 
-    return sdpa_mask(**keywords | {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False})
+    return sdpa_mask(
+        **keywords | {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+    )
 
 
 class Reference:
     """A context in which a stock model uses the reference attention, with some heads replaced."""
 
-    def __init__(self, model: PreTrainedModel, constants: Tensor, heads: Iterable[Head], mask: Tensor):
+    def __init__(
+        self, model: PreTrainedModel, constants: Tensor, heads: Iterable[Head], mask: Tensor
+    ):
         self.model, self.constants, self.real = model, constants, mask.bool()
         self.heads: dict[int, list[int]] = {layer: [] for layer in range(len(constants))}
         for layer, head in heads:
@@ -48,7 +54,11 @@ class Reference:
 
         AttentionInterface.register(NAME, reference_attention)
         AttentionMaskInterface.register(NAME, whole_mask)
-        self.token, self.calls, self.before = _current.set(self), 0, self.model.config._attn_implementation
+        self.token, self.calls, self.before = (
+            _current.set(self),
+            0,
+            self.model.config._attn_implementation,
+        )
         set_attention(self.model, NAME)
 
     def __exit__(self, *_: object) -> None:
@@ -70,16 +80,25 @@ class Reference:
         group_size = query.shape[1] // key.shape[1]
         keys, values = (grouped.repeat_interleave(group_size, dim=1) for grouped in (key, value))
         scaling = keywords.get("scaling")
-        scores = query @ keys.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+        scores = (
+            query @ keys.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+        )
         if (cap := keywords.get("softcap")) is not None:
             scores = torch.tanh(scores / cap) * cap
         if (bias := keywords.get("position_bias")) is not None:
             scores = scores + bias
-        seen = self.real[:, None, None, :].to(scores.device).expand(len(scores), 1, scores.shape[2], -1)
+        seen = (
+            self.real[:, None, None, :]
+            .to(scores.device)
+            .expand(len(scores), 1, scores.shape[2], -1)
+        )
         if attention_mask is not None and attention_mask.dtype == torch.bool:
             seen = attention_mask
         elif attention_mask is not None:
-            scores, seen = scores + attention_mask, attention_mask > torch.finfo(attention_mask.dtype).min / 2
+            scores, seen = (
+                scores + attention_mask,
+                attention_mask > torch.finfo(attention_mask.dtype).min / 2,
+            )
         # only over visible keys: if a hidden key had a much higher score, their exponentials would vanish
         highest = scores.masked_fill(~seen, torch.finfo(scores.dtype).min).amax(-1, keepdim=True)
         weights = torch.where(seen, (scores - highest).exp(), 0)
@@ -88,5 +107,7 @@ class Reference:
             total = total + (sinks.view(1, -1, 1, 1) - highest).exp()
         attention = weights / total.clamp(min=1e-30)
         constants = self.constants[layer, self.heads[layer]].to(scores.device) * seen
-        attention[:, self.heads[layer]] = constants / constants.sum(-1, keepdim=True).clamp(min=1e-30)
+        attention[:, self.heads[layer]] = constants / constants.sum(-1, keepdim=True).clamp(
+            min=1e-30
+        )
         return (attention @ values).transpose(1, 2).contiguous(), None

@@ -58,7 +58,9 @@ class Substitute(ABC):
 
     def of_heads(self, layer: int, heads: Tensor | None = None) -> Substitute:
         """Return the constants of these heads (None: all) of a layer, from those of all layers."""
-        return replace(self, values=self.values[layer] if heads is None else self.values[layer, heads])
+        return replace(
+            self, values=self.values[layer] if heads is None else self.values[layer, heads]
+        )
 
     @abstractmethod
     def context(self, layer: Layer, heads: Tensor | None) -> Tensor:
@@ -103,14 +105,18 @@ class Matrices(Substitute):
         matrix = matrix.tril() if isinstance(allowed, CausalMask) else matrix
         index = place[:, None, :, None].expand(values.shape)
         real = values if examples.real is None else values * examples.real[:, None, :, None]
-        laid = values.new_zeros(*values.shape[:2], len(slots), values.shape[3]).scatter_add(2, index, real)
+        laid = values.new_zeros(*values.shape[:2], len(slots), values.shape[3]).scatter_add(
+            2, index, real
+        )
         total = torch.einsum("hqk,ek->ehq", matrix.abs(), occupied.to(matrix))[..., None]
         product = torch.einsum("hqk,ehkc->ehqc", matrix, laid) / torch.where(total > 0, total, 1)
         return product.gather(2, index)
 
     def mixed(self, layer: Layer, weights: Tensor) -> Tensor:
         values = layer.values(None)
-        short = values.shape[2] <= FEW_POSITIONS or values.dtype != torch.float32  # rounded contexts differ too much
+        short = (
+            values.shape[2] <= FEW_POSITIONS or values.dtype != torch.float32
+        )  # rounded contexts differ too much
         if not layer.dropout and not (short and values.device.type == "cpu"):
             return super().mixed(layer, weights)
         attention = layer.attending(None).attention()
@@ -185,18 +191,27 @@ def replacement_of(
     """
     if constants is None:
         if heads is not None or mixing is not None:
-            raise InputError("heads or mixing were given without constants; pass the constants that replace attention.")
+            raise InputError(
+                "heads or mixing were given without constants; pass the constants that replace attention."
+            )
         return [Keep() for _ in range(shape[0])]
     checked = _checked(constants, shape)
     checked = checked if like is None else checked.to(like)
     if mixing is not None:
         if heads is not None:
-            raise InputError("mixing and heads exclude each other; give the heads to be kept a mixing weight of 1.")
+            raise InputError(
+                "mixing and heads exclude each other; give the heads to be kept a mixing weight of 1."
+            )
         if tuple(mixing.shape) != shape:
-            raise InputError(f"mixing has shape {list(mixing.shape)}; this model needs [layer, head] = {list(shape)}.")
+            raise InputError(
+                f"mixing has shape {list(mixing.shape)}; this model needs [layer, head] = {list(shape)}."
+            )
         if not bool(((mixing >= 0) & (mixing <= 1)).all()):
             raise InputError("mixing contains weights outside [0, 1].")
-        return [Mix(weights, checked.of_heads(layer)) for layer, weights in enumerate(mixing.to(checked.values))]
+        return [
+            Mix(weights, checked.of_heads(layer))
+            for layer, weights in enumerate(mixing.to(checked.values))
+        ]
     chosen = torch.ones(shape, dtype=torch.bool) if heads is None else _chosen(heads, shape)
     replacement: Replacement = []
     for layer, in_layer in enumerate(chosen.tolist()):
@@ -222,16 +237,30 @@ def _checked(constants: AnyConstants, shape: tuple[int, int]) -> Substitute:
 
     Constants in training may contain non-finite values, which the training reports itself.
     """
-    values = constants if isinstance(constants, Tensor | Outputs) else getattr(constants, "constants", None)
+    values = (
+        constants
+        if isinstance(constants, Tensor | Outputs)
+        else getattr(constants, "constants", None)
+    )
     checked: Substitute | None = Matrices(values) if isinstance(values, Tensor) else values
-    if not isinstance(checked, Substitute) or checked.values.ndim != 4 or tuple(checked.values.shape[:2]) != shape:
-        form = list(checked.values.shape) if isinstance(checked, Substitute) else type(constants).__name__
+    if (
+        not isinstance(checked, Substitute)
+        or checked.values.ndim != 4
+        or tuple(checked.values.shape[:2]) != shape
+    ):
+        form = (
+            list(checked.values.shape)
+            if isinstance(checked, Substitute)
+            else type(constants).__name__
+        )
         raise InputError(
             f"The constants are {form}; this model needs a torch tensor [layer, head, query, key] = "
             f"[{shape[0]}, {shape[1]}, slots, slots], or constants that papa made for it."
         )
     if isinstance(checked, Matrices) and checked.slots != checked.values.shape[-1]:
-        raise InputError(f"Constant matrices must be square; they are [query, key] = {list(checked.values.shape[2:])}.")
+        raise InputError(
+            f"Constant matrices must be square; they are [query, key] = {list(checked.values.shape[2:])}."
+        )
     if not checked.values.requires_grad and not _finite(checked.values):
         raise InputError("The constants contain NaN or infinity; pass finite ones.")
     return checked
@@ -249,7 +278,9 @@ def _chosen(heads: Iterable[Head], shape: tuple[int, int]) -> Tensor:
         try:
             layer, head = map(operator.index, pair)
         except (TypeError, ValueError):
-            raise InputError(f"heads contains {pair!r}; it must contain pairs (layer, head), such as (0, 3).") from None
+            raise InputError(
+                f"heads contains {pair!r}; it must contain pairs (layer, head), such as (0, 3)."
+            ) from None
         if not (0 <= layer < layers and 0 <= head < per_layer):
             raise InputError(
                 f"Head {(layer, head)} does not exist; the model has {layers} layers of {per_layer} heads."
@@ -263,7 +294,9 @@ def check_slots(replacement: Replacement, slots: int) -> None:
     for instruction in replacement:
         if not isinstance(instruction, Keep) and instruction.substitute.slots != slots:
             expected = instruction.substitute.slots
-            raise InputError(f"The constants have {expected} slots but the inputs {slots}; the numbers must agree.")
+            raise InputError(
+                f"The constants have {expected} slots but the inputs {slots}; the numbers must agree."
+            )
 
 
 def replaced_in(replacement: Replacement) -> list[Head]:
@@ -290,7 +323,12 @@ def restrict(matrices: Matrices, examples: Examples, allowed: Tensor | None) -> 
     """
     slots = _slots(matrices, examples)
     pairs = slots[:, -examples.queries :, None] * matrices.slots + slots[:, None, :]
-    entries = matrices.values.flatten(1).index_select(1, pairs.flatten()).view(-1, *pairs.shape).transpose(0, 1)
+    entries = (
+        matrices.values.flatten(1)
+        .index_select(1, pairs.flatten())
+        .view(-1, *pairs.shape)
+        .transpose(0, 1)
+    )
     if allowed is not None:
         entries = entries * allowed
     total = entries.abs().sum(-1, keepdim=True)
@@ -299,7 +337,11 @@ def restrict(matrices: Matrices, examples: Examples, allowed: Tensor | None) -> 
 
 def _slots(constant: Substitute, examples: Examples) -> Tensor:
     # reading a slot makes a GPU wait; no slot exceeds the layout
-    if examples.n > constant.slots and examples.slots.numel() and int(examples.slots.max()) >= constant.slots:
+    if (
+        examples.n > constant.slots
+        and examples.slots.numel()
+        and int(examples.slots.max()) >= constant.slots
+    ):
         raise InputError(
             f"The constants have {constant.slots} slots, but the inputs use slot {int(examples.slots.max())} (counted "
             f"from 0); truncate inputs to {constant.slots} tokens, or use constants with more slots."
@@ -337,7 +379,12 @@ class Attending:
         def rows(values: Tensor | None) -> Tensor | None:
             return values if values is None or values.shape[2] == 1 else values[:, :, begin:end]
 
-        return replace(self, query=self.query[:, :, begin:end], allowed=rows(self.allowed), added=rows(self.added))
+        return replace(
+            self,
+            query=self.query[:, :, begin:end],
+            allowed=rows(self.allowed),
+            added=rows(self.added),
+        )
 
     def attention(self) -> Tensor:
         """Return softmax attention `[example, head, query, key]`."""
@@ -348,7 +395,10 @@ class Attending:
         return softmax(torch.cat([scores, sinks], dim=-1), dim=-1)[..., :-1]
 
     def _scores(self) -> Tensor:
-        products, hidden = self.query @ self.key.transpose(2, 3), None if self.allowed is None else ~self.allowed
+        products, hidden = (
+            self.query @ self.key.transpose(2, 3),
+            None if self.allowed is None else ~self.allowed,
+        )
         full_precision = products.dtype in (torch.float32, torch.float64)
         if hidden is not None and full_precision and self.softcap is None and self.added is None:
             # scaling and masking in one pass; lower precisions would round `alpha`, or overflow at hidden keys
@@ -380,7 +430,11 @@ def kept_context(heads: Attending, values: Tensor, dropout: float) -> Tensor:
 
 def _dropped(attention: Tensor, examples: int, dropout: float) -> Tensor:
     # examples may share constants, but dropout is drawn separately for each
-    return torch.dropout(attention.expand(examples, -1, -1, -1), dropout, True) if dropout else attention
+    return (
+        torch.dropout(attention.expand(examples, -1, -1, -1), dropout, True)
+        if dropout
+        else attention
+    )
 
 
 @dataclass(frozen=True)
@@ -416,7 +470,9 @@ class Layer(ABC):
         if not len(instruction.kept):
             return instruction.substitute.context(self, None)
         replaced = instruction.substitute.context(self, instruction.heads)
-        return torch.cat([self.kept(instruction.kept), replaced], dim=1).index_select(1, instruction.order)
+        return torch.cat([self.kept(instruction.kept), replaced], dim=1).index_select(
+            1, instruction.order
+        )
 
     def kept(self, heads: Tensor | None) -> Tensor:
         """Return the context of these heads (None: all) with their attention."""

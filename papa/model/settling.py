@@ -129,7 +129,9 @@ def _stock_by_padding(model: PreTrainedModel) -> dict[Padding, Stock]:
             pad_id = getattr(model.config, "pad_token_id", 0)
             remedy = "" if pad_id is not None else "; set pad_token_id in its config.json"
             problem = first_line(error).removesuffix(".")
-            raise InputError(f"{type(model).__name__} cannot run as it is ({problem}){remedy}.") from error
+            raise InputError(
+                f"{type(model).__name__} cannot run as it is ({problem}){remedy}."
+            ) from error
         if not all(bool(state.isfinite().all()) for state in stock[padding][1]):
             dtype = next(model.parameters()).dtype
             raise InputError(f"its hidden states are not finite in {dtype}; load it in float32.")
@@ -168,13 +170,17 @@ class Trial:
         return facts
 
     def replacement(self, constants: AnyConstants, heads: list[Head]) -> Replacement:
-        return replacement_of((self.facts.layers, self.facts.heads), constants, heads, like=self.weight)
+        return replacement_of(
+            (self.facts.layers, self.facts.heads), constants, heads, like=self.weight
+        )
 
     def settle(self, stock: Mapping[Padding, Stock], checked: Checked | None) -> Checked:
         """Run all checks, and choose the form of batches; or take both from those of an earlier process."""
         if checked is not None:
             self.form = checked.form
-            batch = tiny_batch(self.base, "after" if self._accept(checked.facts).causal else "between")
+            batch = tiny_batch(
+                self.base, "after" if self._accept(checked.facts).causal else "between"
+            )
             prune_projections(self.full, self.session, lambda: self.run(batch)[-1])
             return checked
         facts = self.read_facts(type(self.base).__name__, stock["after"][0])
@@ -199,7 +205,9 @@ class Trial:
                         [state for tiny, _ in needed for state in self.run(tiny)],
                         [state for _, states in needed for state in states],
                     )
-                    if form.packed and not (self._isolates_examples(batch) and self._accepts_long_rows(batch)):
+                    if form.packed and not (
+                        self._isolates_examples(batch) and self._accepts_long_rows(batch)
+                    ):
                         continue
                 except Exception as error:  # a wrong form may fail in any way
                     problems[form] = str(error) or type(error).__name__
@@ -221,7 +229,9 @@ class Trial:
         if limit > LONG_LAYOUT:
             return True
         copies = limit // len(batch.ids) + 1
-        ids, slots, segments = (values.repeat(copies) for values in (batch.ids, batch.slots, batch.segments))
+        ids, slots, segments = (
+            values.repeat(copies) for values in (batch.ids, batch.slots, batch.segments)
+        )
         self.session.stand_in = _stop
         try:
             with suppress(Observed):
@@ -246,11 +256,15 @@ class Trial:
             with torch.enable_grad():
                 inside = batch.example_of == 1
                 states = torch.cat([state[inside] for state in self.run(batch)], dim=1)
-                weights = torch.rand(states.shape, generator=torch.Generator().manual_seed(0)).to(states)
+                weights = torch.rand(states.shape, generator=torch.Generator().manual_seed(0)).to(
+                    states
+                )
                 feeding = torch.autograd.grad((states * (weights + 0.5)).sum(), shifts)
         finally:
             hook.remove()
-        return len(shifts) == 1 and not bool(feeding[0].reshape(-1, feeding[0].shape[-1])[: len(inside)][~inside].any())
+        return len(shifts) == 1 and not bool(
+            feeding[0].reshape(-1, feeding[0].shape[-1])[: len(inside)][~inside].any()
+        )
 
     def _identity(self, batch: Packed) -> Tensor:
         """Return constants with which each token sees only itself; softmax over several tokens never gives the same."""
@@ -261,9 +275,13 @@ class Trial:
         """Raise `InputError` if replacing all heads of a layer does not change the output of the model."""
         constants, kept = self._identity(batch), self.run(batch)[-1]
         for layer in range(self.facts.layers):
-            replacement = self.replacement(constants, [(layer, head) for head in range(self.facts.heads)])
+            replacement = self.replacement(
+                constants, [(layer, head) for head in range(self.facts.heads)]
+            )
             if torch.equal(self.run(batch, replacement)[-1], kept):
-                raise InputError(f"replacing the attention of all heads of layer {layer} changes nothing.")
+                raise InputError(
+                    f"replacing the attention of all heads of layer {layer} changes nothing."
+                )
 
     def check_formula(self, batch: Packed) -> None:
         """Raise `InputError` unless the model matches the reference with half of its heads replaced."""
@@ -288,14 +306,22 @@ class Trial:
         layers, per_layer = self.facts.layers, self.facts.heads
         every = [(layer, head) for layer in range(layers) for head in range(per_layer)]
         # covers different heads in each layer, groups with all heads replaced, and a single kept head
-        chosen = [[(layer, head) for layer, head in every if (head + layer) % step] for step in (2, 3, per_layer)]
+        chosen = [
+            [(layer, head) for layer, head in every if (head + layer) % step]
+            for step in (2, 3, per_layer)
+        ]
         constants = self._identity(batch)
         replacements = [self.replacement(constants, heads) for heads in (*chosen, every)]
-        pruned, states = [module for module in self.full.modules() if isinstance(module, PrunedProjection)], []
+        pruned, states = (
+            [module for module in self.full.modules() if isinstance(module, PrunedProjection)],
+            [],
+        )
         for whole in (True, False):
             for module in pruned:
                 module.whole = whole
-            states.append([state for replacement in replacements for state in self.run(batch, replacement)])
+            states.append(
+                [state for replacement in replacements for state in self.run(batch, replacement)]
+            )
         if not (difference := distance(states[1], states[0])) <= self.tolerance:
             raise InputError(
                 f"hidden states of {type(self.base).__name__} change by {difference:.1e} (relative) if replaced heads "
@@ -316,7 +342,9 @@ def _errors_as_input_errors(name: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{name} cannot run with papa's attention ({first_line(error)}).") from error
+        raise InputError(
+            f"{name} cannot run with papa's attention ({first_line(error)})."
+        ) from error
 
 
 @contextmanager

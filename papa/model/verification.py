@@ -67,7 +67,9 @@ def _verified(kind: str, stock: PreTrainedModel) -> Verified:
     base, padded = cast("PreTrainedModel", stock.base_model), Form(False)
     batch = tiny_batch(base, "after" if model.causal else "between")
     shape = model.layers, model.heads, batch.n, batch.n
-    constants = torch.rand(shape, generator=torch.Generator().manual_seed(0)).to(model.device, model.dtype)
+    constants = torch.rand(shape, generator=torch.Generator().manual_seed(0)).to(
+        model.device, model.dtype
+    )
     every = [(layer, head) for layer in range(model.layers) for head in range(model.heads)]
     distances = {"stock": distance(model.run(batch), padded.states(base, batch))}
     for name, heads in {"half": every[::2], "all": every}.items() if kind not in MODULES else ():
@@ -93,19 +95,25 @@ def _verified(kind: str, stock: PreTrainedModel) -> Verified:
 
 def _distance_with_own_attention(model: Model, base: PreTrainedModel, batch: Packed) -> float:
     # the last example of a tiny batch fills all slots
-    ids, slots, segments = (values[-batch.n :] for values in (batch.ids, batch.slots, batch.segments))
+    ids, slots, segments = (
+        values[-batch.n :] for values in (batch.ids, batch.slots, batch.segments)
+    )
     single = Packed(ids, slots, segments, batch.lengths[-1:], batch.n)
     collected: list[torch.Tensor] = []
     model.watch(single, lambda _, attention, __: collected.append(attention[0]))
     constants = torch.stack(collected)
     if not torch.allclose(constants.sum(-1), torch.ones(()).to(constants), atol=1e-3):
         return float("nan")
-    return distance(model.run(single, model.replacement(constants)), Form(False).states(base, single))
+    return distance(
+        model.run(single, model.replacement(constants)), Form(False).states(base, single)
+    )
 
 
 def _skipped_share(model: Model) -> float:
     none = torch.zeros(0, dtype=torch.long)
-    projections = [module for module in model.full.modules() if isinstance(module, PrunedProjection)]
+    projections = [
+        module for module in model.full.modules() if isinstance(module, PrunedProjection)
+    ]
     uses = [feeds for projection in projections for feeds in projection.feeds.values()]
     possible = sum(int((feeds.queries.any(0) | feeds.keys.any(0)).sum()) for feeds in uses)
     return sum(int((~feeds.needed(none)).sum()) for feeds in uses) / possible if possible else 0.0

@@ -32,7 +32,9 @@ def main(folder: str, file: str, threads: str, path: str) -> None:
     name = f"job {key}" if batch is None else f"{batch['rule']} {batch['name']}"
     with process(name, Path(path), threads) as say:
         if batch is None:
-            raise InputError(f"another run has begun, whose plan in {folder} has no such job, so nothing is made.")
+            raise InputError(
+                f"another run has begun, whose plan in {folder} has no such job, so nothing is made."
+            )
         if STAGES[batch["rule"]].runs_encoder:
             gpu.claim(jobs_of(batch)[0].machine.device)
         say(run(plan, batch, folder))
@@ -63,10 +65,17 @@ def process(name: str, path: Path, threads: str) -> Iterator[Say]:
     asks the hub. Any error or signal ends the job with one line. Errors other than `InputError`
     also write a traceback to the log. The line in the terminal is also the last line of the log.
     """
-    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
+    for variable in (
+        "OMP_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "RAYON_NUM_THREADS",
+    ):
         os.environ[variable] = threads
     os.environ["HF_HUB_OFFLINE"] = "1"  # the run has downloaded everything when it started
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # pyarrow's own pool would take 13 MB in every job
+    os.environ.setdefault(
+        "ARROW_DEFAULT_MEMORY_POOL", "system"
+    )  # pyarrow's own pool would take 13 MB in every job
     begin = time.monotonic()
     with _stderr_to(path) as terminal:
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")

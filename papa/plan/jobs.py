@@ -51,12 +51,20 @@ class Training(BaseModel):
     @classmethod
     def of(cls, task: Task, epochs: int | None = None) -> Training:
         """Return the hyperparameters of a task; `epochs`, if given, replaces the task's number of epochs."""
-        return cls(learning_rate=task.learning_rate, batch_size=task.batch_size, epochs=epochs or task.epochs)
+        return cls(
+            learning_rate=task.learning_rate,
+            batch_size=task.batch_size,
+            epochs=epochs or task.epochs,
+        )
 
     @classmethod
     def of_probe(cls, task: Task, batch_size: int = 1) -> Training:
         """Return the hyperparameters of a task's probe; if it has none, zero epochs in batches of this size."""
-        return cls.of(task) if task.target.probed else cls(learning_rate=0, batch_size=batch_size, epochs=0)
+        return (
+            cls.of(task)
+            if task.target.probed
+            else cls(learning_rate=0, batch_size=batch_size, epochs=0)
+        )
 
 
 class Tokenize(Settings):
@@ -178,7 +186,8 @@ class Report(Settings):
 
 
 STAGES: dict[str, type[Settings]] = {
-    settings.stage: settings for settings in (Tokenize, Average, LearnLambda, HiddenStates, Probe, ProbeEncoder, Report)
+    settings.stage: settings
+    for settings in (Tokenize, Average, LearnLambda, HiddenStates, Probe, ProbeEncoder, Report)
 }
 """The settings of all stages, in the order of the workflow."""
 

@@ -109,7 +109,9 @@ class Plan:
         ranking = self.config.ranking
         numbers: dict[str, Sequence[int]] = dict.fromkeys(SEEDED, ranking.seeds)
         numbers[RANDOM] = range(1, ranking.draws + 1)
-        return [Order(name, draw) for name in grid.order_names for draw in numbers.get(name, (None,))]
+        return [
+            Order(name, draw) for name in grid.order_names for draw in numbers.get(name, (None,))
+        ]
 
     @cache  # noqa: B019  a plan lives as long as its process
     def variants(self, model: str, task: str) -> dict[Variant, list[int]]:
@@ -121,14 +123,23 @@ class Plan:
         corpus = self.config.tasks[task].corpus
         for grid in self.grids.values():
             if model in grid.models and task in grid.tasks:
-                for fraction, constant, order in product(grid.fractions, grid.constants, self.orders(grid)):
-                    variant = Variant.of(Constant.parse(constant).for_corpus(corpus), order, fraction)
+                for fraction, constant, order in product(
+                    grid.fractions, grid.constants, self.orders(grid)
+                ):
+                    variant = Variant.of(
+                        Constant.parse(constant).for_corpus(corpus), order, fraction
+                    )
                     seeds_of.setdefault(variant, {}).update(dict.fromkeys(grid.seeds))
         if self.config.floors:
             all_seeds = dict.fromkeys(seed for seeds in seeds_of.values() for seed in seeds)
-            for variant in (ORIGINAL, *(Variant.of(Constant(floor), None, "0") for floor in self.config.floors)):
+            for variant in (
+                ORIGINAL,
+                *(Variant.of(Constant(floor), None, "0") for floor in self.config.floors),
+            ):
                 seeds_of.setdefault(variant, {}).update(all_seeds)
-        if not self.config.tasks[task].target.probed:  # nothing is trained, so nothing depends on a seed
+        if not self.config.tasks[
+            task
+        ].target.probed:  # nothing is trained, so nothing depends on a seed
             return {variant: [0] for variant in seeds_of}
         return {variant: list(seeds) for variant, seeds in seeds_of.items()}
 
@@ -137,14 +148,25 @@ class Plan:
 
         Hidden states are streamed if they change between epochs, or if no probe is trained on labels.
         """
-        return self.config.encoder_dropout or variant.trained or not self.config.tasks[task].target.labelled
+        return (
+            self.config.encoder_dropout
+            or variant.trained
+            or not self.config.tasks[task].target.labelled
+        )
 
     @cache  # noqa: B019
     def data(self, corpus: str) -> Prepared:
         """Return the table of a corpus; one that is not on this machine yet has provisional digests."""
         tasks = {task: self.config.tasks[task] for _, task in self.config.pairs}
         of_corpus = {name: task for name, task in tasks.items() if task.corpus == corpus}
-        return prepared(self.config.corpora[corpus], of_corpus, self.machine, self.cache / "data", corpus, self._save)
+        return prepared(
+            self.config.corpora[corpus],
+            of_corpus,
+            self.machine,
+            self.cache / "data",
+            corpus,
+            self._save,
+        )
 
     @cache  # noqa: B019
     def model(self, name: str) -> ModelFiles:
@@ -177,8 +199,12 @@ class Plan:
     def tokens(self, model: str, corpus: str, slots: int | None = None) -> AnyJob:
         """Return the job of a corpus's tokens; a corpus that is only averaged has the slots of the task."""
         block = self.config.corpora[corpus]
-        settings = Tokenize(slots=slots or block.slots or 0, layout=self.config.layout, blocks=block.blocks)
-        needs = {"texts": (self._texts(corpus, "all"), str(self.data(corpus).path))} | self._of_model(model)
+        settings = Tokenize(
+            slots=slots or block.slots or 0, layout=self.config.layout, blocks=block.blocks
+        )
+        needs = {
+            "texts": (self._texts(corpus, "all"), str(self.data(corpus).path))
+        } | self._of_model(model)
         return self._job(settings, f"{model}-{corpus}", needs, {"model": model, "corpus": corpus})
 
     def _training_tokens(self, tokens: AnyJob) -> Needs:
@@ -194,9 +220,16 @@ class Plan:
         slots, source = self.config.corpora[corpus].slots, constant.corpus or corpus
         tokens = self.tokens(model, source, slots)
         settings = Average(kind=constant.averaged, precision=self.config.precision)
-        about: dict[str, Any] = {"model": model, "corpus": source, "slots": slots, "kind": constant.averaged}
+        about: dict[str, Any] = {
+            "model": model,
+            "corpus": source,
+            "slots": slots,
+            "kind": constant.averaged,
+        }
         name = f"{model}-{source}-{constant.averaged}"
-        return self._job(settings, name, self._training_tokens(tokens) | self._of_model(model), about)
+        return self._job(
+            settings, name, self._training_tokens(tokens) | self._of_model(model), about
+        )
 
     def _constants(self, model: str, corpus: str, constant: Constant | None) -> Needs:
         averages = self.average(model, corpus, constant)
@@ -211,7 +244,12 @@ class Plan:
 
     def _of_task(self, task: str, seed: int, training: Training) -> dict[str, Any]:
         target, config = self.config.tasks[task].target, self.config
-        common = {"kind": target.name, "training": training, "seed": seed, "precision": config.precision}
+        common = {
+            "kind": target.name,
+            "training": training,
+            "seed": seed,
+            "precision": config.precision,
+        }
         return common | {"encoder_dropout": config.encoder_dropout}
 
     @cache  # noqa: B019
@@ -221,14 +259,22 @@ class Plan:
         training = Training.of_probe(block, block.batch_size) if gradient else None
         training = training or Training.of(block, self.config.ranking.epochs)
         learned = "gradient" if gradient else "lambda"
-        settings = LearnLambda(**self._of_task(task, seed, training), constant=constant.start, weights=learned)
-        needs = self._training_tokens(self.tokens(model, block.corpus)) | self._of_model(model) | self._labels(task)
+        settings = LearnLambda(
+            **self._of_task(task, seed, training), constant=constant.start, weights=learned
+        )
+        needs = (
+            self._training_tokens(self.tokens(model, block.corpus))
+            | self._of_model(model)
+            | self._labels(task)
+        )
         needs |= self._constants(model, block.corpus, constant)
         if gradient and not self.streamed(task, ORIGINAL):
             needs["states"] = None, self.states(model, task, ORIGINAL).output
         about: dict[str, Any] = {"model": model, "task": task, "corpus": block.corpus}
         about |= {"constant": constant.untrained, "order": learned, "seed": seed}
-        return self._job(settings, f"{model}-{task}-{constant.untrained}-{learned}-{seed}", needs, about)
+        return self._job(
+            settings, f"{model}-{task}-{constant.untrained}-{learned}-{seed}", needs, about
+        )
 
     @cache  # noqa: B019
     def states(self, model: str, task: str, variant: Variant) -> AnyJob:
@@ -251,7 +297,12 @@ class Plan:
             untrained = Constant(constant.start, constant.corpus)
             learned = self.weights(model, task, untrained, order.base, order.draw or 0)
             needs["weights"] = learned.key, learned.output
-        about = {"model": model, "corpus": corpus, "task": task if order else None, "variant": variant.path}
+        about = {
+            "model": model,
+            "corpus": corpus,
+            "task": task if order else None,
+            "variant": variant.path,
+        }
         name = "-".join((model, task if order else corpus, *variant.path.split("/")))
         job = self._job(settings, name, needs, about)
         return self._states.setdefault(job.output, job)
@@ -263,27 +314,42 @@ class Plan:
         streamed = self.streamed(task, variant)
         kind, jobs = ProbeEncoder if streamed else Probe, []
         if streamed:
-            needs: Needs = {name: (None, path) for name, path in states.reads.items()} | self._of_model(model)
+            needs: Needs = {
+                name: (None, path) for name, path in states.reads.items()
+            } | self._of_model(model)
             needs["states"] = states.key, None
         else:
-            needs = {"tokens": (None, states.reads["tokens"]), "states": (states.key, states.output)}
+            needs = {
+                "tokens": (None, states.reads["tokens"]),
+                "states": (states.key, states.output),
+            }
         needs |= self._labels(task)
         parts = {"constant": variant.constant, "order": variant.order}
         about: dict[str, Any] = {"model": model, "task": task, "corpus": block.corpus}
         about |= {name: None if part is None else part.name for name, part in parts.items()}
-        about |= {"fraction": str(variant.fraction), "metric": block.metric, "variant": states.settings.recorded()}
+        about |= {
+            "fraction": str(variant.fraction),
+            "metric": block.metric,
+            "variant": states.settings.recorded(),
+        }
         name = "-".join((model, task, *variant.path.split("/")))
         for seed in self.variants(model, task)[variant]:
             settings = kind(**self._of_task(task, seed, Training.of_probe(block)))
-            jobs.append(self._job(settings, f"{name}-{seed}", needs, about | {"seed": seed, "sample": 0}))
+            jobs.append(
+                self._job(settings, f"{name}-{seed}", needs, about | {"seed": seed, "sample": 0})
+            )
         if streamed:  # another pass of the model for each sample would take too long
             return jobs
         cluster, data = self.config.corpora[block.corpus].cluster, self.data(block.corpus)
         if isinstance(cluster, str):
-            needs = needs | {"clusters": (data.facts["digests"]["train"]["cluster"], str(data.path))}
+            needs = needs | {
+                "clusters": (data.facts["digests"]["train"]["cluster"], str(data.path))
+            }
         size = cluster if isinstance(cluster, int) else 1
         for sample in range(1, 1 + self.config.resamples):
-            settings = kind(**self._of_task(task, sample, Training.of_probe(block)), sample=sample, cluster=size)
+            settings = kind(
+                **self._of_task(task, sample, Training.of_probe(block)), sample=sample, cluster=size
+            )
             numbers = {"seed": sample, "sample": sample}
             jobs.append(self._job(settings, f"{name}-resample-{sample}", needs, about | numbers))
         return jobs
@@ -311,7 +377,11 @@ class Plan:
                     add(averages)
                 if variant.constant and variant.order and variant.order.by_weight:
                     untrained = Constant(variant.constant.start, variant.constant.corpus)
-                    add(self.weights(model, task, untrained, variant.order.base, variant.order.draw or 0))
+                    add(
+                        self.weights(
+                            model, task, untrained, variant.order.base, variant.order.draw or 0
+                        )
+                    )
                 for job in self.probes_of(model, task, variant):
                     add(job)
             if self.config.patterns and task in self.config.patterns.tasks:
@@ -334,7 +404,9 @@ class Plan:
         """Whether the report has been written, and all of its tables and figures are still there."""
         if not os.path.exists(self.report.output):
             return False
-        return all((self.results / name).exists() for name in read_json(self.report.output)["files"])
+        return all(
+            (self.results / name).exists() for name in read_json(self.report.output)["files"]
+        )
 
     @cached_property
     def missing(self) -> list[JobGroup]:
@@ -352,10 +424,18 @@ class Plan:
                 stored.setdefault(owner, {})[states] = None
         together: dict[str, list[AnyJob]] = {}  # averages of the same tokens share a process
         for job in (job for job in wanted if not isinstance(job.settings, Probe)):
-            shared = f"averages of {job.reads['tokens']}" if isinstance(job.settings, Average) else job.output
+            shared = (
+                f"averages of {job.reads['tokens']}"
+                if isinstance(job.settings, Average)
+                else job.output
+            )
             together.setdefault(shared, []).append(job)
         batches = [JobGroup(jobs[0].stage, jobs[0].name, jobs) for jobs in together.values()]
-        batches += [batch for owner, jobs in stored.items() for batch in self._together("-".join(owner), jobs)]
+        batches += [
+            batch
+            for owner, jobs in stored.items()
+            for batch in self._together("-".join(owner), jobs)
+        ]
         for group in self.probes:
             if jobs := [job for job in group if job in wanted]:
                 name = jobs[0].name.rpartition("-")[0].removesuffix("-resample")
@@ -364,12 +444,25 @@ class Plan:
             batches.append(JobGroup(Report.stage, self.config.name, [self.report]))
         makers = {job.output: batch for batch in batches for job in batch.jobs}
         for batch in batches:
-            needed = {makers[path].handle for job in batch.jobs for path in job.reads.values() if path in makers}
+            needed = {
+                makers[path].handle
+                for job in batch.jobs
+                for path in job.reads.values()
+                if path in makers
+            }
             if batch.rule == Report.stage:
-                needed = {each.handle for each in batches if each is not batch and each.rule != HiddenStates.stage}
+                needed = {
+                    each.handle
+                    for each in batches
+                    if each is not batch and each.rule != HiddenStates.stage
+                }
             batch.waits = sorted(needed)
-        before = {batch.handle: batch.waits for batch in batches}  # gradients, unlike λ, read hidden states
-        place = {handle: number for number, handle in enumerate(TopologicalSorter(before).static_order())}
+        before = {
+            batch.handle: batch.waits for batch in batches
+        }  # gradients, unlike λ, read hidden states
+        place = {
+            handle: number for number, handle in enumerate(TopologicalSorter(before).static_order())
+        }
         return sorted(batches, key=lambda batch: place[batch.handle])
 
     def _together(self, name: str, jobs: Iterable[AnyJob]) -> Iterable[JobGroup]:
@@ -390,7 +483,9 @@ class Plan:
             return TOGETHER
         slots = self.config.corpora[job.about["corpus"]].slots or 0
         rows, characters = sum(facts["rows"].values()), sum(facts["characters"].values())
-        return int(min(rows * slots, characters + 4 * rows) * (sizes["layers"] + 1) * sizes["hidden"] * 2)
+        return int(
+            min(rows * slots, characters + 4 * rows) * (sizes["layers"] + 1) * sizes["hidden"] * 2
+        )
 
     @property
     def warnings(self) -> list[str]:
@@ -402,13 +497,17 @@ class Plan:
         batches, kept = self.missing, self.config.keep_hidden_states
         readers = [job for batch in batches for job in batch.jobs if "states" in job.reads]
         makers = {job.output: batch.handle for batch in batches for job in batch.jobs}
-        shared: dict[str, dict[str, list[str]]] = {}  # Snakemake knows the states of one batch as one file
+        shared: dict[
+            str, dict[str, list[str]]
+        ] = {}  # Snakemake knows the states of one batch as one file
         for job in readers:
             states = job.reads["states"]
             entry = shared.setdefault(makers.get(states, states), {"files": [], "readers": []})
             entry["files"].append(states)
             entry["readers"].append(job.output)
-        stored = {job.reads["states"] for job in (self.jobs if kept else readers) if "states" in job.reads}
+        stored = {
+            job.reads["states"] for job in (self.jobs if kept else readers) if "states" in job.reads
+        }
         artefacts = [
             {
                 "stage": job.stage,
@@ -437,7 +536,10 @@ class Plan:
             {
                 "stage": job.stage,
                 "settings": job.settings.model_dump(mode="json"),
-                **{name: getattr(job, name) for name in ("inputs", "reads", "name", "folder", "about")},
+                **{
+                    name: getattr(job, name)
+                    for name in ("inputs", "reads", "name", "folder", "about")
+                },
                 "machine": asdict(job.machine),
             }
             for job in batch.jobs
@@ -470,7 +572,10 @@ def function_of(stage: str) -> Callable[[Sequence[Any]], str]:
     from papa.method.head_weights import learn_weights
     from papa.method.states import store_states
 
-    functions: dict[str, Callable[[Any], str]] = {Average.stage: average_corpus, LearnLambda.stage: learn_weights}
+    functions: dict[str, Callable[[Any], str]] = {
+        Average.stage: average_corpus,
+        LearnLambda.stage: learn_weights,
+    }
     return functions.get(stage, store_states)
 
 
@@ -496,16 +601,24 @@ def listed_heads(path: PathLike) -> tuple[tuple[int, int], ...]:
     try:
         header, *lines = Path(path).read_text(encoding="utf-8-sig").splitlines() or [""]
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read ({first_line(error)}); give a CSV with the heads.") from error
+        raise InputError(
+            f"{path} cannot be read ({first_line(error)}); give a CSV with the heads."
+        ) from error
     if header.replace(" ", "") != "layer,head":
-        raise InputError(f"{path} begins with {header!r}; a list of heads begins with the line layer,head.")
+        raise InputError(
+            f"{path} begins with {header!r}; a list of heads begins with the line layer,head."
+        )
     heads: dict[tuple[int, int], None] = {}
     for line in filter(str.strip, lines):
         numbers = re.fullmatch(r"\s*([0-9]+)\s*,\s*([0-9]+)\s*", line)
         if numbers is None:
-            raise InputError(f"{path} has the line {line!r}; name a head by two numbers, layer and head, such as 4,7.")
+            raise InputError(
+                f"{path} has the line {line!r}; name a head by two numbers, layer and head, such as 4,7."
+            )
         head = int(numbers[1]), int(numbers[2])
         if head in heads:
-            raise InputError(f"{path} lists head {head[1]} of layer {head[0]} twice; list each head once.")
+            raise InputError(
+                f"{path} lists head {head[1]} of layer {head[0]} twice; list each head once."
+            )
         heads[head] = None
     return tuple(heads)

@@ -19,7 +19,11 @@ LISTED = 10
 """Most lines that are printed."""
 COMPARED = 8
 """The number of files with the same name, or only another number, that a job is compared with, newest first."""
-INPUTS = {"texts": "other texts", "labels": "other training labels", "model": "other files of the model"}
+INPUTS = {
+    "texts": "other texts",
+    "labels": "other training labels",
+    "model": "other files of the model",
+}
 """The inputs that no job makes, and what is said if they differ."""
 
 
@@ -41,7 +45,9 @@ def reason(job: AnyJob, listed: dict[str, Files]) -> str:
     """Return what differs from the nearest existing file; empty if only its inputs are computed again."""
     by_name = listed.get(job.folder) or listed.setdefault(job.folder, _files_in(job.folder))
     alike = by_name.get(job.name) or by_name.get(_without_number(job.name), [])
-    existing = [made for path in alike[:COMPARED] if (made := read_provenance(path)) and made.record]
+    existing = [
+        made for path in alike[:COMPARED] if (made := read_provenance(path)) and made.record
+    ]
     if not existing:
         return "new"
     differences = sorted((_differences(job, made) for made in existing), key=len)
@@ -70,7 +76,11 @@ def _differences(job: AnyJob, made: Provenance) -> list[str]:
     differences = list(_settings(record.settings, job.record.settings))
     if record.version != job.record.version:
         differences.append(f"version {record.version} of the stage → {job.record.version}")
-    changed = (name for name in INPUTS if name in job.inputs and record.inputs.get(name) != job.inputs[name])
+    changed = (
+        name
+        for name in INPUTS
+        if name in job.inputs and record.inputs.get(name) != job.inputs[name]
+    )
     return differences + [INPUTS[name] for name in changed]
 
 

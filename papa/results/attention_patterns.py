@@ -35,10 +35,19 @@ OFFSETS = (-2, -1, 0, 1, 2)
 """Offsets of diagonals, query slot - key slot: 1 is attention to the previous token, -1 to the next."""
 
 COLUMNS = dict.fromkeys(("layer", "head", "offset"), "int64")
-COLUMNS |= dict.fromkeys(("diagonal_lift", "diagonal_mass", "first_mass", "separator_mass", "special_mass"), "float64")
-COLUMNS |= {"dominant_rows": "float64"} | dict.fromkeys(("diagonal", "mostly_special", "concentrated"), "bool")
+COLUMNS |= dict.fromkeys(
+    ("diagonal_lift", "diagonal_mass", "first_mass", "separator_mass", "special_mass"), "float64"
+)
+COLUMNS |= {"dominant_rows": "float64"} | dict.fromkeys(
+    ("diagonal", "mostly_special", "concentrated"), "bool"
+)
 
-THRESHOLDS = {"diagonal_lift": 2.0, "special_mass": 0.5, "dominant_entry": 0.5, "dominant_rows": 0.5}
+THRESHOLDS = {
+    "diagonal_lift": 2.0,
+    "special_mass": 0.5,
+    "dominant_entry": 0.5,
+    "dominant_rows": 0.5,
+}
 """The thresholds of the patterns of a head; see `measure_patterns`."""
 
 SPECIAL_SAMPLE_SIZE = 1000
@@ -61,7 +70,9 @@ NOTE = (
 ).format(**THRESHOLDS)
 
 
-def patterns_of(averages: AnyJob, tokens: AnyJob, heads: Sequence[tuple[int, int]] | None = None) -> Section:
+def patterns_of(
+    averages: AnyJob, tokens: AnyJob, heads: Sequence[tuple[int, int]] | None = None
+) -> Section:
     """Measure all heads of `averages`, and draw some of them (Figure 4), by default those of the paper that exist.
 
     The `tokens` show which slots hold special tokens.
@@ -69,10 +80,16 @@ def patterns_of(averages: AnyJob, tokens: AnyJob, heads: Sequence[tuple[int, int
     model, corpus = averages.about["model"], averages.about["corpus"]
     constants = Constants.load(averages.output)
     layers, per_layer = constants.sum.shape[:2]
-    heads = heads or [head for head in PAPER_HEADS if head[0] < layers and head[1] < per_layer] or [(0, 0)]
+    heads = (
+        heads
+        or [head for head in PAPER_HEADS if head[0] < layers and head[1] < per_layer]
+        or [(0, 0)]
+    )
     special = special_slots_of(tokens.output)
     rows = pd.DataFrame(measure_patterns(constants, special), dtype=object)
-    shares = [{"layer": str(layer)} | _shares(of_layer) for layer, of_layer in rows.groupby("layer")]
+    shares = [
+        {"layer": str(layer)} | _shares(of_layer) for layer, of_layer in rows.groupby("layer")
+    ]
     cells = rows.map(_cell).rename(columns=lambda name: name.replace("_", " "))
     of_all = ", ".join(f"{share} {words}" for words, share in _shares(rows).items())
     return Section(
@@ -81,7 +98,12 @@ def patterns_of(averages: AnyJob, tokens: AnyJob, heads: Sequence[tuple[int, int
         rows,
         COLUMNS,
         [
-            Table("Share of heads", pd.DataFrame([*shares, {"layer": "all"} | _shares(rows)]), 1, rules=(len(shares),)),
+            Table(
+                "Share of heads",
+                pd.DataFrame([*shares, {"layer": "all"} | _shares(rows)]),
+                1,
+                rules=(len(shares),),
+            ),
             Table("Heads", cells, 2),
         ],
         NOTE,
@@ -97,16 +119,22 @@ def patterns(finished: Finished) -> list[Section]:
     config, asked = finished.config, finished.config.patterns
     if asked is None:
         return []
-    corpora = dict.fromkeys((model, config.tasks[task].corpus) for model, task in config.pairs if task in asked.tasks)
+    corpora = dict.fromkeys(
+        (model, config.tasks[task].corpus) for model, task in config.pairs if task in asked.tasks
+    )
     sections = []
     for model, corpus in corpora:
         slots = config.corpora[corpus].slots
-        (averages,) = finished.of_stage("average", model=model, corpus=corpus, slots=slots, kind="average")
+        (averages,) = finished.of_stage(
+            "average", model=model, corpus=corpus, slots=slots, kind="average"
+        )
         sections.append(patterns_of(averages, finished.tokens(model, corpus, slots), asked.heads))
     return sections
 
 
-def measure_patterns(constants: Constants, special: Sequence[int]) -> list[dict[str, int | float | bool | None]]:
+def measure_patterns(
+    constants: Constants, special: Sequence[int]
+) -> list[dict[str, int | float | bool | None]]:
     """Measure the patterns of each head, by layer and head, with the names in `COLUMNS` (Sec. 5.1).
 
     A head may have several patterns.
@@ -126,7 +154,9 @@ def measure_patterns(constants: Constants, special: Sequence[int]) -> list[dict[
     counts = constants.count.double()
     used = counts.diagonal().nonzero().flatten()  # slots that contain a token in some example
     if not len(used):
-        raise InputError("These constants are averages over no tokens; average the attention of a corpus.")
+        raise InputError(
+            "These constants are averages over no tokens; average the attention of a corpus."
+        )
     if not special or len(set(special)) < len(special) or not set(special) <= set(used.tolist()):
         raise InputError(
             f"The special slots are {list(special)}; give each once, and only slots that contain tokens "
@@ -141,9 +171,21 @@ def measure_patterns(constants: Constants, special: Sequence[int]) -> list[dict[
             mass = torch.zeros(constants.n, dtype=torch.double)
             mass[used] = weight @ shares / weight.sum()  # mean over rows [key]
             first, on_special = float(mass[special[0]]), float(mass[list(special)].sum())
-            dominated = float(weight @ (shares.amax(1) > THRESHOLDS["dominant_entry"]).double() / weight.sum())
+            dominated = float(
+                weight @ (shares.amax(1) > THRESHOLDS["dominant_entry"]).double() / weight.sum()
+            )
             offset, lift, diagonal = _diagonal(total, counts, text)
-            numbers = (layer, head, offset, lift, diagonal, first, on_special - first, on_special, dominated)
+            numbers = (
+                layer,
+                head,
+                offset,
+                lift,
+                diagonal,
+                first,
+                on_special - first,
+                on_special,
+                dominated,
+            )
             flags = (
                 lift is not None and lift >= THRESHOLDS["diagonal_lift"],
                 on_special > THRESHOLDS["special_mass"],
@@ -153,7 +195,9 @@ def measure_patterns(constants: Constants, special: Sequence[int]) -> list[dict[
     return rows
 
 
-def _diagonal(total: Tensor, counts: Tensor, text: Tensor) -> tuple[int | None, float | None, float | None]:
+def _diagonal(
+    total: Tensor, counts: Tensor, text: Tensor
+) -> tuple[int | None, float | None, float | None]:
     """Return offset, lift and mean attention of a head's diagonal with the highest lift; see `measure_patterns`.
 
     `total` and `counts` are float64 `[query, key]`, and `text` has the slots without special tokens.
@@ -184,14 +228,23 @@ def special_slots(tokens: Tokens) -> list[int]:
     """
     ends = (tokens.slots == 0) | (tokens.slots == tokens.n - 1)
     special = torch.isin(tokens.ids, tokens.ids[ends].unique())
-    return (torch.bincount(tokens.slots[special], minlength=tokens.n) == len(tokens)).nonzero().flatten().tolist()
+    return (
+        (torch.bincount(tokens.slots[special], minlength=tokens.n) == len(tokens))
+        .nonzero()
+        .flatten()
+        .tolist()
+    )
 
 
 def special_slots_of(tokens: PathLike) -> list[int]:
     """Return the slots that hold special tokens in all of the first training examples of a tokens file."""
     with TokensFile.opened(tokens) as file:
         first = file.extent("train").first
-        blocks = [block for _, block in file.between(first, first + SPECIAL_SAMPLE_SIZE) if block.split == "train"]
+        blocks = [
+            block
+            for _, block in file.between(first, first + SPECIAL_SAMPLE_SIZE)
+            if block.split == "train"
+        ]
     slots = [set(special_slots(block)) for block in blocks if len(block)]
     return sorted(set.intersection(*slots))
 

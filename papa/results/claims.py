@@ -34,7 +34,14 @@ from papa.results.phrases import (
     reliance_text,
     sentences_of,
 )
-from papa.results.reliance import COUNTS, Reliance, examples_needed, mean_reliance, reliance_of, replaceable
+from papa.results.reliance import (
+    COUNTS,
+    Reliance,
+    examples_needed,
+    mean_reliance,
+    reliance_of,
+    replaceable,
+)
 from papa.results.statistics import LEVEL, holm
 from papa.results.summary import is_main
 from papa.results.table import Table, percent, texts
@@ -42,9 +49,21 @@ from papa.results.views import GridView, rows_of
 
 CLAIM_COLUMNS = dict.fromkeys(("grid", "line", "model", "constant", "order", "fraction"), "string")
 CLAIM_COLUMNS |= {"replaced": "int64", "heads": "int64", "tasks": "int64"}
-CLAIM_COLUMNS |= dict.fromkeys(("reliance", "low", "high", "bound", "margin"), "float64") | {"worst": "string"}
-CLAIM_COLUMNS |= {"task": "string", "p": "float64", "corrected_p": "float64", "corrected_margin": "float64"}
-CLAIM_COLUMNS |= {"claims": "int64", "contribution": "float64", "metric": "string", "positive": "string"}
+CLAIM_COLUMNS |= dict.fromkeys(("reliance", "low", "high", "bound", "margin"), "float64") | {
+    "worst": "string"
+}
+CLAIM_COLUMNS |= {
+    "task": "string",
+    "p": "float64",
+    "corrected_p": "float64",
+    "corrected_margin": "float64",
+}
+CLAIM_COLUMNS |= {
+    "claims": "int64",
+    "contribution": "float64",
+    "metric": "string",
+    "positive": "string",
+}
 """The columns of the table of claims, which has a row for each line and number of replaced heads, first for all tasks
 together, then for each task that counts (`task`). `bound` is the one-sided 95% upper bound of the reliance, the largest
 of all tasks (`worst`). `margin` is the largest bound of this row and of those with fewer heads: this number is
@@ -83,18 +102,24 @@ def samples_of(task_outcomes: Iterable[TaskOutcomes]) -> Samples:
     }
 
 
-def claims_of(grid: GridView, summary: pd.DataFrame, samples: Samples, margin: float) -> pd.DataFrame:
+def claims_of(
+    grid: GridView, summary: pd.DataFrame, samples: Samples, margin: float
+) -> pd.DataFrame:
     """Return the claims about the lines of a grid (`CLAIM_COLUMNS`), with the number of `orders` that were run.
 
     Claims about single tasks are corrected for all tasks and lines of the grid, and joint claims for all lines.
     """
     rows = rows_of(grid, summary[is_main(summary)])
-    rows = rows.assign(grid=grid.name, corpus=rows["task"].map(grid.tasks), replaced=rows["heads"] - rows["kept"])
+    rows = rows.assign(
+        grid=grid.name, corpus=rows["task"].map(grid.tasks), replaced=rows["heads"] - rows["kept"]
+    )
     rows = rows[rows["replaced"] > 0].drop_duplicates(["line", "task", "replaced"])
     names = rows[["constant", "corpus", "order", "fraction"]].astype(object)
     rows["setting"] = [
         Setting(Constant.parse(constant).for_corpus(corpus).name, order, fraction)
-        for constant, corpus, order, fraction in names.where(names.notna(), None).itertuples(index=False)
+        for constant, corpus, order, fraction in names.where(names.notna(), None).itertuples(
+            index=False
+        )
     ]
     lines = [_claims_of_line(of_line, samples) for _, of_line in rows.groupby("line", sort=False)]
     joint = [together for together, *by_task in lines if by_task]
@@ -106,7 +131,12 @@ def claims_of(grid: GridView, summary: pd.DataFrame, samples: Samples, margin: f
         margins = corrected_margins([frame["reliances"].tolist() for frame in frames])
         for frame, corrected_margin in zip(frames, margins, strict=True):
             frame["claims"], frame["corrected_margin"] = len(frames), corrected_margin
-    records = [row for of_line in lines for frame in of_line for row in frame.reset_index().to_dict("records")]
+    records = [
+        row
+        for of_line in lines
+        for frame in of_line
+        for row in frame.reset_index().to_dict("records")
+    ]
     claims = pd.DataFrame(records, columns=[*CLAIM_COLUMNS, "orders"])
     return claims.assign(claims=claims["claims"].fillna(len(joint)))
 
@@ -116,22 +146,41 @@ def _claims_of_line(rows: pd.DataFrame, samples: Samples) -> list[pd.DataFrame]:
     model, order = rows["model"].iloc[0], next(iter(rows["order"].dropna()), None)
     steps = rows.drop_duplicates("replaced").set_index("replaced").sort_index()
     steps = steps[["grid", "line", "model", "constant", "fraction", "heads"]].assign(order=order)
-    runs = [samples[model, task].runs_of(setting) for task, setting in zip(rows["task"], rows["setting"], strict=True)]
+    runs = [
+        samples[model, task].runs_of(setting)
+        for task, setting in zip(rows["task"], rows["setting"], strict=True)
+    ]
     steps["orders"] = max(map(len, runs))
     counting, by_task = rows[rows["status"].eq(COUNTS)], list[pd.DataFrame]()
     for task, of_task in counting.groupby("task", sort=False):
         sample, at = samples[model, str(task)], of_task.set_index("replaced").reindex(steps.index)
-        values = [[reliance_of(sample, setting) if isinstance(setting, Setting) else None] for setting in at["setting"]]
-        claim = {"task": of_task["title"].iloc[0], "tasks": 1, "reliance": at["reliance"], "low": at["reliance_low"]}
-        claim |= {"high": at["reliance_high"], "bound": at["reliance_bound"].fillna(inf), "reliances": values}
+        values = [
+            [reliance_of(sample, setting) if isinstance(setting, Setting) else None]
+            for setting in at["setting"]
+        ]
+        claim = {
+            "task": of_task["title"].iloc[0],
+            "tasks": 1,
+            "reliance": at["reliance"],
+            "low": at["reliance_low"],
+        }
+        claim |= {
+            "high": at["reliance_high"],
+            "bound": at["reliance_bound"].fillna(inf),
+            "reliances": values,
+        }
         claim |= dict(of_task[["metric", "positive"]].iloc[0])
         claim["contribution"] = sample.contribution
         by_task.append(steps.assign(**claim))  # an unknown reliance passes at no margin
     terms = {number: list[tuple[Sample, str, Setting]]() for number in steps.index}
-    for number, task, corpus, setting in counting[["replaced", "task", "corpus", "setting"]].itertuples(index=False):
+    for number, task, corpus, setting in counting[
+        ["replaced", "task", "corpus", "setting"]
+    ].itertuples(index=False):
         terms[number].append((samples[model, task], corpus, setting))
     means = pd.DataFrame(
-        [_mean(of_number) for of_number in terms.values()], steps.index, ["tasks", "reliance", "low", "high"]
+        [_mean(of_number) for of_number in terms.values()],
+        steps.index,
+        ["tasks", "reliance", "low", "high"],
     )
     together = steps.join(means)
     if by_task:
@@ -143,13 +192,23 @@ def _claims_of_line(rows: pd.DataFrame, samples: Samples) -> list[pd.DataFrame]:
             for of_number in zip(*(frame["reliances"] for frame in by_task), strict=True)
         ]
     frames = [together, *by_task]
-    return [frame.assign(margin=frame["bound"].clip(lower=0).cummax()) for frame in frames] if by_task else frames
+    return (
+        [frame.assign(margin=frame["bound"].clip(lower=0).cummax()) for frame in frames]
+        if by_task
+        else frames
+    )
 
 
 def _mean(terms: Sequence[tuple[Sample, str, Setting]]) -> dict[str, float]:
     """Return the mean reliance over tasks with its interval, and the number of tasks."""
     mean = mean_reliance(terms) if terms else None
-    return dict(zip(("tasks", "reliance", "low", "high"), (len(terms), *mean) if mean else (0,), strict=False))
+    return dict(
+        zip(
+            ("tasks", "reliance", "low", "high"),
+            (len(terms), *mean) if mean else (0,),
+            strict=False,
+        )
+    )
 
 
 def tasks_of(grid: GridView, summary: pd.DataFrame, samples: Samples) -> pd.DataFrame:
@@ -162,12 +221,22 @@ def tasks_of(grid: GridView, summary: pd.DataFrame, samples: Samples) -> pd.Data
     rows, records = rows_of(grid, summary[is_main(summary)]), []
     for (model, task), of_task in rows.groupby(["model", "task"], sort=False):
         sample, status = samples[str(model), str(task)], of_task["status"].iloc[0]
-        seeds = of_task.loc[is_probed(of_task["metric"]) & of_task["fraction"].ne("1"), "seeds"].min()
-        record = {"grid": grid.name, "model": model, "task": of_task["title"].iloc[0], "examples": sample.examples}
+        seeds = of_task.loc[
+            is_probed(of_task["metric"]) & of_task["fraction"].ne("1"), "seeds"
+        ].min()
+        record = {
+            "grid": grid.name,
+            "model": model,
+            "task": of_task["title"].iloc[0],
+            "examples": sample.examples,
+        }
         if status != COUNTS:
             record |= {"excluded": status, "needed": examples_needed(sample)}
         record |= {"clusters": None if sample.clusters is None else len(sample.trivial_values)}
-        used = [ORIGINALS, *(each for each in sample.settings if each.constant in of_task["constant"].tolist())]
+        used = [
+            ORIGINALS,
+            *(each for each in sample.settings if each.constant in of_task["constant"].tolist()),
+        ]
         record |= {"seeds": seeds, "samples": min(len(sample.samples_of(each)) for each in used)}
         record |= {"floors": [floor.constant for floor in sample.floor_settings]}
         records.append(record | {"guess": bool({*sample.floor_settings[:1]} & sample.guesses)})
@@ -187,7 +256,9 @@ class Conclusion(TypedDict):
     tasks: list[dict[Hashable, object]]
 
 
-def conclusion_of(claims: pd.DataFrame, tasks: pd.DataFrame, margin: float, notes: Sequence[str] = ()) -> Conclusion:
+def conclusion_of(
+    claims: pd.DataFrame, tasks: pd.DataFrame, margin: float, notes: Sequence[str] = ()
+) -> Conclusion:
     """Return the conclusion of a study.
 
     Args:
@@ -215,7 +286,9 @@ def _records(rows: pd.DataFrame) -> list[dict[Hashable, object]]:
     return list(rows.astype(object).where(known, None).to_dict("records"))
 
 
-def data_notes(config: Config, facts: Mapping[str, Mapping[str, Any]], rows: pd.DataFrame) -> list[str]:
+def data_notes(
+    config: Config, facts: Mapping[str, Mapping[str, Any]], rows: pd.DataFrame
+) -> list[str]:
     """Return notes on a study's data: leaked rows, cut texts, and F1 of the more frequent class.
 
     Args:
@@ -238,7 +311,9 @@ def data_notes(config: Config, facts: Mapping[str, Mapping[str, Any]], rows: pd.
                 cut.setdefault((task.corpus, row["model"], rows_cut), []).append(row["title"])
         if (labels := facts[task.corpus]["labels"].get(row["task"])) and not task.labels:
             frequent.append(frequent_class(row["metric"], labels["names"], labels["train_counts"]))
-    of_tasks = "; ".join(f"{number} of {', '.join(tasks)} ({model})" for (_, model, number), tasks in cut.items())
+    of_tasks = "; ".join(
+        f"{number} of {', '.join(tasks)} ({model})" for (_, model, number), tasks in cut.items()
+    )
     notes = [
         f"Validation rows that are also in training: {'; '.join(leaked)}. Probes may have memorised their answers."
         if leaked
@@ -260,7 +335,8 @@ def data_notes(config: Config, facts: Mapping[str, Mapping[str, Any]], rows: pd.
 def p_values_of(reliances: Reliances, margin: float) -> list[float]:
     """Return the p value of the claim at each number that all reliances are below the margin, without a correction."""
     values = [
-        max(1.0 if reliance is None else reliance.p_below(margin) for reliance in at_number) for at_number in reliances
+        max(1.0 if reliance is None else reliance.p_below(margin) for reliance in at_number)
+        for at_number in reliances
     ]
     return list(accumulate(values, max))
 
@@ -277,7 +353,8 @@ def corrected_p_values(sequences: Sequence[Sequence[float]]) -> list[list[float]
 def smallest_margins(reliances: Reliances, level: float) -> list[float]:
     """Return the margin above which the claim at each number passes at a confidence level."""
     bounds = [
-        max(inf if reliance is None else reliance.bound(level) for reliance in at_number) for at_number in reliances
+        max(inf if reliance is None else reliance.bound(level) for reliance in at_number)
+        for at_number in reliances
     ]
     return list(accumulate(bounds, max, initial=0.0))[1:]
 
@@ -298,14 +375,19 @@ def corrected_margins(sequences: Sequence[Reliances]) -> list[list[float]]:
         smallest = 0.0
         for passed, level in enumerate(levels):
             bound = margins(place, level)[number]
-            others = sorted(margins(other, level)[-1] for other in range(len(sequences)) if other != place)
+            others = sorted(
+                margins(other, level)[-1] for other in range(len(sequences)) if other != place
+            )
             completed = others[passed] if passed < len(others) else inf
             smallest = max(smallest, min(bound, completed))
             if bound <= completed:  # with fewer sequences left, the bound is only lower
                 break
         return smallest
 
-    return [[corrected(place, number) for number in range(len(reliances))] for place, reliances in enumerate(sequences)]
+    return [
+        [corrected(place, number) for number in range(len(reliances))]
+        for place, reliances in enumerate(sequences)
+    ]
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -315,12 +397,18 @@ def tables_of(frame: pd.DataFrame, margin: float) -> list[Table]:
     """Return two tables of claims for each grid: of all tasks together, and of each task by itself."""
     tables = []
     for grid, rows in frame.groupby("grid", sort=False):
-        title = "Reliance by heads replaced" if grid == RUN else str(grid).replace("_", " ").capitalize()
+        title = (
+            "Reliance by heads replaced"
+            if grid == RUN
+            else str(grid).replace("_", " ").capitalize()
+        )
         joint, single = rows[rows["task"].isna()], rows[rows["task"].notna()]
         text = pd.DataFrame(
             {
                 "line": joint["line"],
-                "heads replaced": joint["replaced"].map("{:,}".format) + " of " + joint["heads"].map("{:,}".format),
+                "heads replaced": joint["replaced"].map("{:,}".format)
+                + " of "
+                + joint["heads"].map("{:,}".format),
                 "tasks": joint["tasks"],
                 "reliance": texts(reliance_text, joint, "reliance", "low", "high"),
                 "largest bound": [bound_text(bound, margin) for bound in joint["bound"]],
@@ -329,26 +417,41 @@ def tables_of(frame: pd.DataFrame, margin: float) -> list[Table]:
             }
         )
         if (joint["claims"] > 1).any():
-            text["corrected for lines"] = [bound_text(least, margin) for least in joint["corrected_margin"]]
+            text["corrected for lines"] = [
+                bound_text(least, margin) for least in joint["corrected_margin"]
+            ]
         tables.append(Table(title, text, 2, rules=_rules(joint["line"])))
         if len(single):
-            note = BY_TASK_NOTE.format(margin=percent(margin, None), claims=count(single["claims"].iloc[0], "claim"))
-            by_task = pd.DataFrame(
-                [_task_cells(group, margin) for _, group in single.groupby(["line", "task"], sort=False)]
+            note = BY_TASK_NOTE.format(
+                margin=percent(margin, None), claims=count(single["claims"].iloc[0], "claim")
             )
-            tables.append(Table(f"{title}, each task by itself", by_task, 2, note, _rules(by_task["line"])))
+            by_task = pd.DataFrame(
+                [
+                    _task_cells(group, margin)
+                    for _, group in single.groupby(["line", "task"], sort=False)
+                ]
+            )
+            tables.append(
+                Table(f"{title}, each task by itself", by_task, 2, note, _rules(by_task["line"]))
+            )
     return tables
 
 
 def _task_cells(rows: pd.DataFrame, margin: float) -> dict[str, str]:
     heads = f" of {rows['heads'].iloc[0]:,}"
-    single, corrected = (replaceable(rows, margin, column) for column in ("margin", "corrected_margin"))
-    margins = pd.Series([bound_text(least, margin) for least in rows["corrected_margin"]], rows["replaced"])
+    single, corrected = (
+        replaceable(rows, margin, column) for column in ("margin", "corrected_margin")
+    )
+    margins = pd.Series(
+        [bound_text(least, margin) for least in rows["corrected_margin"]], rows["replaced"]
+    )
     following = margins[margins.index > corrected]
     return {
         "line": rows["line"].iloc[0],
         "task": rows["task"].iloc[0],
-        "margin in score": points_text(margin, *rows[["contribution", "metric", "positive"]].iloc[0]),
+        "margin in score": points_text(
+            margin, *rows[["contribution", "metric", "positive"]].iloc[0]
+        ),
         "by itself": f"{single:,}{heads}" if single else "none shown",
         "corrected": f"{corrected:,}{heads}" if corrected else "none shown",
         "passes at margins above": margins.get(corrected, "-"),

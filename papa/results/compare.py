@@ -18,7 +18,15 @@ import pandas as pd
 from papa.config.measures import positive_class
 from papa.errors import DamagedArtefact, InputError, count
 from papa.files import PathLike, read_facts, read_table
-from papa.results.outcomes import ALL, ITEM_COLUMNS, Sample, Setting, TaskOutcomes, joint_spread, outcomes_in
+from papa.results.outcomes import (
+    ALL,
+    ITEM_COLUMNS,
+    Sample,
+    Setting,
+    TaskOutcomes,
+    joint_spread,
+    outcomes_in,
+)
 from papa.results.phrases import INCONCLUSIVE, share_replaced
 from papa.results.reliance import COUNTS, status_of
 from papa.results.scores import DATA_COLUMNS, RECIPE_COLUMNS
@@ -87,7 +95,9 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
         InputError: a folder has no results, a file is damaged, or the results have no setting in common.
     """
     if margin is not None and not 0 < margin < 1:
-        raise InputError(f"The margin is {margin:g}, but must be between 0 and 1; it is a share, such as 0.1.")
+        raise InputError(
+            f"The margin is {margin:g}, but must be between 0 and 1; it is a share, such as 0.1."
+        )
     left, right = _read(Path(a)), _read(Path(b))
     share = left.facts["margin"] if margin is None else margin
     common = {
@@ -101,7 +111,11 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
             "results need the same names of models and tasks, and the same metric."
         )
     rows = judge(
-        pd.DataFrame(row for key, settings in common.items() for row in _rows(left, right, key, settings, share))
+        pd.DataFrame(
+            row
+            for key, settings in common.items()
+            for row in _rows(left, right, key, settings, share)
+        )
     )
     verdicts = {name: int(rows["verdict"].eq(name).sum()) for name in VERDICTS}
     return {
@@ -118,7 +132,13 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
         "only_a": _only(left, right),
         "only_b": _only(right, left),
         "settings": [
-            {"model": key[0], "task": key[1], "setting": key[2], "a": values, "b": right.parameters[key]}
+            {
+                "model": key[0],
+                "task": key[1],
+                "setting": key[2],
+                "a": values,
+                "b": right.parameters[key],
+            }
             for key, values in left.parameters.items()
             if values and right.parameters.get(key) and values != right.parameters[key]
         ],
@@ -132,22 +152,34 @@ def read_outcomes(path: PathLike) -> tuple[dict[Key, TaskOutcomes], dict[str, An
     """Return all outcomes in a table by model and task, and the facts of the table."""
     table, facts = read_table(path), read_facts(path)
     if facts.get("table") != "outcomes" or not table.num_rows:
-        raise DamagedArtefact(f"{path} is not a table of outcomes; pass the folder of finished results.")
+        raise DamagedArtefact(
+            f"{path} is not a table of outcomes; pass the folder of finished results."
+        )
     return {(each.model, each.task): each for each in outcomes_in(table, facts)}, facts
 
 
 def _read(folder: Path) -> Results:
     if not (folder / OUTCOMES).is_file():
-        problem = f"has no {OUTCOMES}, so it has no finished results" if folder.exists() else "does not exist"
-        raise InputError(f"{folder} {problem}; pass results/NAME, and run its workflow to the end first.")
+        problem = (
+            f"has no {OUTCOMES}, so it has no finished results"
+            if folder.exists()
+            else "does not exist"
+        )
+        raise InputError(
+            f"{folder} {problem}; pass results/NAME, and run its workflow to the end first."
+        )
     outcomes, facts = read_outcomes(folder / OUTCOMES)
     runs, recorded = read_table(folder / RUNS).to_pandas(), Parameters()
     for model, rows in runs.groupby("model", sort=False):
-        recorded |= {(str(model), None, name): [value] for name, value in facts["models"][model].items()}
+        recorded |= {
+            (str(model), None, name): [value] for name, value in facts["models"][model].items()
+        }
         recorded[str(model), None, "heads"] = _values(rows, "heads")
     for (model, task), rows in runs.groupby(["model", "task"], sort=False):
         recorded |= {(model, task, name): _values(rows, name) for name in PARAMETERS}
-        recorded |= {(model, task, name): [facts["tasks"][task][name]] for name in ("metric", *OF_TASKS)}
+        recorded |= {
+            (model, task, name): [facts["tasks"][task][name]] for name in ("metric", *OF_TASKS)
+        }
     return Results(outcomes, facts, recorded)
 
 
@@ -163,7 +195,9 @@ def _described(results: Results) -> str:
 # -- tests ------------------------------------------------------------------------------------------------------------
 
 
-def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], share: float) -> Iterator[Values]:
+def _rows(
+    left: Results, right: Results, key: Key, settings: Sequence[Setting], share: float
+) -> Iterator[Values]:
     """Test the common settings of a model and a task; `judge` adds the verdicts after all tests."""
     outcomes, same_seeds = left.outcomes[key], _same_seeds(left, right, key)
     a, b, same_examples = samples_of(outcomes, right.outcomes[key])
@@ -183,7 +217,10 @@ def _rows(left: Results, right: Results, key: Key, settings: Sequence[Setting], 
 def _identity(side: Results, outcomes: TaskOutcomes, setting: Setting) -> Values:
     about: Values = {"model": outcomes.model, "task": outcomes.task}
     about["title"] = side.facts["tasks"][outcomes.task]["title"]
-    about |= {"metric": outcomes.metric, "positive": positive_class(outcomes.metric, outcomes.names)}
+    about |= {
+        "metric": outcomes.metric,
+        "positive": positive_class(outcomes.metric, outcomes.names),
+    }
     return about | setting._asdict()
 
 
@@ -204,10 +241,18 @@ def judge(rows: pd.DataFrame) -> pd.DataFrame:
     """Add `p_holm`, `p_equal_holm` and `verdict`, with all rows in one family for each kind of test."""
     p, p_equal = (rows[name].astype("float64") for name in ("p", "p_equal"))
     # identical outcomes need no equivalence test
-    corrected = {"p_holm": holm(p.tolist()), "p_equal_holm": holm(p_equal.mask(rows["same"]).tolist())}
+    corrected = {
+        "p_holm": holm(p.tolist()),
+        "p_equal_holm": holm(p_equal.mask(rows["same"]).tolist()),
+    }
     rows = rows.assign(**corrected)
     differs, equal = rows["p_holm"] < 1 - LEVEL, rows["p_equal_holm"] < 1 - LEVEL
-    cases = {IDENTICAL: rows["same"], DIFFERS_BY_LESS: differs & equal, DIFFERS: differs, EQUAL: equal}
+    cases = {
+        IDENTICAL: rows["same"],
+        DIFFERS_BY_LESS: differs & equal,
+        DIFFERS: differs,
+        EQUAL: equal,
+    }
     return rows.assign(verdict=np.select([*cases.values()], [*cases], INCONCLUSIVE))
 
 
@@ -220,7 +265,10 @@ def samples_of(a: TaskOutcomes, b: TaskOutcomes) -> tuple[Sample, Sample, bool]:
     ]
     same = a.names == b.names and items[0].equals(items[1])
     first, second = a.sample(a.metric, masks[0]), b.sample(b.metric, masks[1])
-    clusters = [None if side.clusters is None else pd.factorize(side.clusters)[0].tolist() for side in (first, second)]
+    clusters = [
+        None if side.clusters is None else pd.factorize(side.clusters)[0].tolist()
+        for side in (first, second)
+    ]
     if same and clusters[0] != clusters[1]:
         raise InputError(
             f"The two results group the examples of task {a.task} in different clusters; set the same `cluster` in "
@@ -241,7 +289,10 @@ def difference(
     if same_examples and same_seeds and _runs(a, setting).keys() == _runs(b, setting).keys():
         spread = joint_spread([(a, setting), (b, setting)])
         return None if spread is None else spread.estimate([0, -1, 1]), BY_BOTH
-    first, second = joint_spread([(a, setting)]), joint_spread([(b, setting)], a.step if same_examples else None)
+    first, second = (
+        joint_spread([(a, setting)]),
+        joint_spread([(b, setting)], a.step if same_examples else None),
+    )
     if first is None or second is None:
         return None, BY_NOTHING
     if not same_examples:
@@ -274,7 +325,14 @@ def _paired_by_example(a: Spread, b: Spread) -> Estimate:
         return b.estimate([0, 1]).minus(a.estimate([0, 1]))
     units, unseen = b.units[1] - a.units[1], sum(a.unseen) + sum(b.unseen)
     freedom = len(units) - 1.0
-    effects = [(float(units @ units) * len(units) / freedom + unseen, 1.0, freedom, np.array(EXAMPLES_ONLY))]
+    effects = [
+        (
+            float(units @ units) * len(units) / freedom + unseen,
+            1.0,
+            freedom,
+            np.array(EXAMPLES_ONLY),
+        )
+    ]
     for side in (a, b):
         others = (side.members != EXAMPLES_ONLY).any(1)
         columns = (side.squares[:, 1, 1], side.signs, side.freedoms, side.members)
@@ -282,13 +340,18 @@ def _paired_by_example(a: Spread, b: Spread) -> Estimate:
     squares, signs, freedoms, members = (np.array(column) for column in zip(*effects, strict=True))
     means, seeds = b.means[1:] - a.means[1:], min(a.seeds, b.seeds)
     examples = {"units": units[None], "unseen": (unseen,), "seeded": a.seeded}
-    return Spread(means, squares[:, None, None], signs, freedoms, members, seeds, **examples).estimate([1.0])
+    return Spread(
+        means, squares[:, None, None], signs, freedoms, members, seeds, **examples
+    ).estimate([1.0])
 
 
 def _same_seeds(left: Results, right: Results, key: Key) -> bool:
     """Whether both sides record the same values of all parameters on which the effect of a seed depends."""
     model, task = key
-    parameters = [(model, None, "files"), *((model, task, name) for name in (*RECIPE_COLUMNS, *OF_TASKS))]
+    parameters = [
+        (model, None, "files"),
+        *((model, task, name) for name in (*RECIPE_COLUMNS, *OF_TASKS)),
+    ]
     a, b = ([side.parameters.get(parameter) for parameter in parameters] for side in (left, right))
     return all(a) and a == b
 
@@ -319,7 +382,9 @@ def print_comparison(result: Row, console: Console) -> None:
     tables: list[tuple[str, list[dict[str, str]], int]] = []
     for verdict in (DIFFERS, DIFFERS_BY_LESS, INCONCLUSIVE, EQUAL):
         chosen = [row for row in result["rows"] if row["verdict"] == verdict]
-        chosen.sort(key=lambda row: (2.0 if row["p"] is None else row["p"], -abs(row["difference"] or 0.0)))
+        chosen.sort(
+            key=lambda row: (2.0 if row["p"] is None else row["p"], -abs(row["difference"] or 0.0))
+        )
         tested = "p_equal_holm" if verdict == EQUAL else "p_holm"
         tables.append((verdict.capitalize(), [_scores(row, tested) for row in chosen], 3))
     settings = [
@@ -357,7 +422,9 @@ def headline(result: Row) -> str:
 def notes(result: Row) -> str:
     """Describe the tests and their margin in sentences."""
     rows = result["rows"]
-    paired, untested = (Counter(row[name] for row in rows if row[name]) for name in ("paired", "why"))
+    paired, untested = (
+        Counter(row[name] for row in rows if row[name]) for name in ("paired", "why")
+    )
     sentences = [
         "Tested: the main metric of every model, task and setting that both have.",
         f"Paired by {', '.join(f'{name}: {number:,}' for name, number in sorted(paired.items()))}.",
@@ -383,7 +450,10 @@ def _names(row: Row) -> dict[str, str]:
 
 
 def _scores(row: Row, tested: str) -> dict[str, str]:
-    cells, interval = _names(row) | {side.upper(): _number(row[side]) for side in "ab"}, "not tested"
+    cells, interval = (
+        _names(row) | {side.upper(): _number(row[side]) for side in "ab"},
+        "not tested",
+    )
     if row["p"] is not None:
         interval = f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
     p = "-" if row[tested] is None else f"{row[tested]:.1g}"
@@ -396,4 +466,6 @@ def _number(number: float | None) -> str:
 
 def _value(value: object) -> str:
     text = str(value)
-    return text if len(text) <= MAXIMUM_CHARACTERS or " " in text else f"{text[:MAXIMUM_CHARACTERS]}…"
+    return (
+        text if len(text) <= MAXIMUM_CHARACTERS or " " in text else f"{text[:MAXIMUM_CHARACTERS]}…"
+    )

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from papa.results.finished import Finished
 
 COLUMNS = {"model": "string", "constant": "string", "mean_original": "float64", "tasks": "int64"}
-COLUMNS |= {"mean_relative_drop": "float64", "tasks_with_drop": "int64", "tasks_without_drop": "string"}
+COLUMNS |= {
+    "mean_relative_drop": "float64",
+    "tasks_with_drop": "int64",
+    "tasks_without_drop": "string",
+}
 
 TITLE = "Original score and drop with every head replaced"
 NOTE = (
@@ -40,7 +44,9 @@ def drops(finished: Finished) -> Section | None:
         {
             "model": rows["model"],
             "constants": rows["constant"].map(constant_name),
-            "mean original score": [score_text(mean, float("nan")) for mean in rows["mean_original"]],
+            "mean original score": [
+                score_text(mean, float("nan")) for mean in rows["mean_original"]
+            ],
             "tasks": rows["tasks"],
             "mean drop": rows["mean_relative_drop"].map(mean_text),
             "tasks with a drop": rows["tasks_with_drop"],
@@ -74,7 +80,9 @@ def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
     with_drop = has_drop(rows["metric"])
     originals = rows[with_drop & rows["fraction"].eq("1")].set_index(["model", "task"])["mean"]
     means = []
-    for (model, constant), at_end in rows[rows["fraction"].eq("0")].groupby(["model", "constant"], sort=False):
+    for (model, constant), at_end in rows[rows["fraction"].eq("0")].groupby(
+        ["model", "constant"], sort=False
+    ):
         dropped = at_end[with_drop[at_end.index]]
         scores = originals.reindex([(model, task) for task in dropped["task"]]).dropna()
         drops = dropped["relative_drop"].dropna()
@@ -86,7 +94,10 @@ def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
                 "tasks": len(scores),
                 "mean_relative_drop": drops.mean(),
                 "tasks_with_drop": len(drops),
-                "tasks_without_drop": ", ".join(dropped.loc[dropped["relative_drop"].isna(), "title"]) or None,
+                "tasks_without_drop": ", ".join(
+                    dropped.loc[dropped["relative_drop"].isna(), "title"]
+                )
+                or None,
             }
         )
     return pd.DataFrame(means, columns=list(COLUMNS))
@@ -100,26 +111,42 @@ def drop_figure(frame: pd.DataFrame) -> tuple[alt.Chart | None, str]:
     import altair as alt
 
     several = frame["constant"].nunique() > 1
-    names = frame["model"] + " / " + frame["constant"].map(constant_name) if several else frame["model"]
+    names = (
+        frame["model"] + " / " + frame["constant"].map(constant_name) if several else frame["model"]
+    )
     frame = frame.assign(text=names, end=frame["mean_relative_drop"], at=frame["mean_original"])
     points = frame[frame["end"].notna()].sort_values("end", kind="stable")
-    points = points.assign(score=points["at"].map("{:.3f}".format), drop=points["end"].map(mean_text))
+    points = points.assign(
+        score=points["at"].map("{:.3f}".format), drop=points["end"].map(mean_text)
+    )
     undefined = frame.loc[frame["end"].isna(), "text"]
     missing = f"No drop is defined for {', '.join(undefined)}." if len(undefined) else ""
-    alternative = f"{TITLE}: " + "; ".join(texts("{}: score {}, drop {}".format, points, "text", "score", "drop"))
+    alternative = f"{TITLE}: " + "; ".join(
+        texts("{}: score {}, drop {}".format, points, "text", "score", "drop")
+    )
     if len(points) < 2:
         return None, alternative
     across, up = _padded_range(points["at"]), _padded_range(pd.Series([0.0, *points["end"]]))
-    scale, ticks = alt.Scale(domain=across, nice=False, zero=False), alt.Axis(tickCount=5, labelFlush=False)
+    scale, ticks = (
+        alt.Scale(domain=across, nice=False, zero=False),
+        alt.Axis(tickCount=5, labelFlush=False),
+    )
     rising, percents = alt.Scale(domain=up, nice=False), alt.Axis(format=".1%", tickCount=6)
     dots = alt.Chart(inline(points)).mark_point(size=70, filled=True, opacity=1)
     figure = dots.encode(
         alt.X("at:Q", title="mean original score", scale=scale, axis=ticks),
-        alt.Y("end:Q", title="mean relative drop with every head replaced", scale=rising, axis=percents),
+        alt.Y(
+            "end:Q",
+            title="mean relative drop with every head replaced",
+            scale=rising,
+            axis=percents,
+        ),
         alt.Color("text:N", title=None, sort=None, scale=alt.Scale(range=COLORS)),
         alt.Shape("text:N", title=None, sort=None),
     ).properties(
-        title=alt.Title(TITLE, subtitle=wrap(missing, 2 * WIDTH // 6), offset=14), width=2 * WIDTH, height=2 * HEIGHT
+        title=alt.Title(TITLE, subtitle=wrap(missing, 2 * WIDTH // 6), offset=14),
+        width=2 * WIDTH,
+        height=2 * HEIGHT,
     )
     return styled(figure), alternative
 

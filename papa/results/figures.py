@@ -27,7 +27,10 @@ FLOOR_WORDS = {
     "trivial": "the best guess that ignores the input",
 }
 """The floors that figures show."""
-SHARED = {f"{floor_name(name)} floor": color for name, color in zip(FLOOR_WORDS, ("#444444", "#a8a8a8"), strict=True)}
+SHARED = {
+    f"{floor_name(name)} floor": color
+    for name, color in zip(FLOOR_WORDS, ("#444444", "#a8a8a8"), strict=True)
+}
 """The colours of floors that all curves of a panel share."""
 MARK = "context-free floor of a curve"
 MINIMUM_SPAN = 0.05
@@ -54,18 +57,28 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     field, names = ("line", lines) if len(lines) > 1 else ("subset", subsets)
     points = points.sort_values("replaced", kind="stable")
     x = _heads_axis(points)
-    colors = alt.Scale(domain=names, range=[COLORS[index % len(COLORS)] for index in range(len(names))])
+    colors = alt.Scale(
+        domain=names, range=[COLORS[index % len(COLORS)] for index in range(len(names))]
+    )
     title = " / ".join(grid.varied) if field == "line" else "examples"
-    curve: list[alt.Color | alt.StrokeDash] = [alt.Color(f"{field}:N", scale=colors, legend=_line_legend(title, names))]
+    curve: list[alt.Color | alt.StrokeDash] = [
+        alt.Color(f"{field}:N", scale=colors, legend=_line_legend(title, names))
+    ]
     if field == "line":
-        dashes = alt.Scale(domain=subsets, range=[DASHES[index % len(DASHES)] for index in range(len(subsets))])
-        curve.append(alt.StrokeDash("subset:N", scale=dashes, legend=_line_legend("examples", subsets)))
+        dashes = alt.Scale(
+            domain=subsets, range=[DASHES[index % len(DASHES)] for index in range(len(subsets))]
+        )
+        curve.append(
+            alt.StrokeDash("subset:N", scale=dashes, legend=_line_legend("examples", subsets))
+        )
     floors = {task: _floors(rows) for task, rows in points.groupby("task")}
     kinds = {kind for rows in floors.values() for kind in rows["kind"]}
     shared = {kind: color for kind, color in SHARED.items() if kind in kinds}
     # floors have Stroke, because Color has the legend of the curves
     key = alt.Legend(title=None, symbolType="stroke", symbolSize=400, symbolDash=[4, 3])
-    stroke = alt.Stroke("kind:N", scale=alt.Scale(domain=[*shared], range=[*shared.values()]), legend=key)
+    stroke = alt.Stroke(
+        "kind:N", scale=alt.Scale(domain=[*shared], range=[*shared.values()]), legend=key
+    )
     key = alt.Legend(title=None, symbolStrokeColor=GREY)
     shape = alt.Shape("kind:N", scale=alt.Scale(domain=[MARK], range=["diamond"]), legend=key)
     barred = len(points.groupby(CURVE_KEYS)) > MAXIMUM_BANDS
@@ -75,19 +88,28 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
         scale = alt.Scale(domain=_domain_of(rows, floors_of_task), nice=False, zero=False)
         title = metric_name(*rows[["metric", "positive"]].iloc[0])
         y, low, end = (
-            alt.Y(f"{name}:Q", title=title, axis=alt.Axis(format=".2f"), scale=scale) for name in ("mean", "low", "end")
+            alt.Y(f"{name}:Q", title=title, axis=alt.Axis(format=".2f"), scale=scale)
+            for name in ("mean", "low", "end")
         )
         base = alt.Chart(inline(rows)).encode(x, y, *curve, detail="subset:N")
         intervals = base.transform_filter("isValid(datum.low)").encode(low, alt.Y2("high:Q"))
         bars = intervals.mark_rule(strokeWidth=1.2, strokeDash=[1, 0], opacity=0.8)
         line_width, dot_size = (1.4, 18) if barred else (1.8, 30)
         marked = floors_of_task["kind"] == MARK
-        rules = alt.Chart(inline(floors_of_task[~marked])).mark_rule(strokeDash=[4, 3]).encode(end, stroke)
+        rules = (
+            alt.Chart(inline(floors_of_task[~marked]))
+            .mark_rule(strokeDash=[4, 3])
+            .encode(end, stroke)
+        )
         marks = alt.Chart(inline(floors_of_task[marked])).mark_point(size=50, strokeWidth=1.6)
         characters = WIDTH // 7
         status = rows.loc[rows["subset"] == ALL, "status"].dropna().unique().tolist()
         excluded = bool(status) and COUNTS not in status
-        reason = wrap(f"Excluded: {'; '.join(status)}.", characters + characters // 4) if excluded else alt.Undefined
+        reason = (
+            wrap(f"Excluded: {'; '.join(status)}.", characters + characters // 4)
+            if excluded
+            else alt.Undefined
+        )
         return alt.layer(
             *([rules] if (~marked).any() else []),
             bars if barred else intervals.mark_area(opacity=0.15),
@@ -107,14 +129,22 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
         styled(alt.concat(*map(panel, tasks), columns=columns, spacing=24, title=heading))
         .configure_axisX(labelAngle=0, labelOverlap="greedy", labelFlush=False, grid=False)
         .configure_axisY(minExtent=36, tickCount=5)
-        .configure_legend(orient="bottom", columns=max(1, room // (60 + 6 * max(map(len, names)))), labelFontSize=12)
+        .configure_legend(
+            orient="bottom",
+            columns=max(1, room // (60 + 6 * max(map(len, names)))),
+            labelFontSize=12,
+        )
     )
     return figure, _in_words(points)
 
 
 def _line_legend(title: str, names: list[str]) -> alt.Legend | None:
     """Return the legend of lines; None if there is only one line."""
-    return alt.Legend(title=title, symbolType="stroke", symbolSize=400, symbolOpacity=1) if len(names) > 1 else None
+    return (
+        alt.Legend(title=title, symbolType="stroke", symbolSize=400, symbolOpacity=1)
+        if len(names) > 1
+        else None
+    )
 
 
 def _heads_axis(points: pd.DataFrame) -> alt.X:
@@ -124,7 +154,11 @@ def _heads_axis(points: pd.DataFrame) -> alt.X:
     """
     whole, edge = points[["whole", "edge"]].iloc[0].tolist()
     shares = whole == 1
-    ticks = {float(1 - Fraction(name)) for name in points["fraction"]} if shares else {*points["replaced"].tolist()}
+    ticks = (
+        {float(1 - Fraction(name)) for name in points["fraction"]}
+        if shares
+        else {*points["replaced"].tolist()}
+    )
     return alt.X(
         "at:Q",
         title="heads replaced" if shares else f"heads replaced, of {whole:.0f}",
@@ -140,7 +174,10 @@ def _domain_of(rows: pd.DataFrame, floors: pd.DataFrame) -> list[float]:
     low, high = float(drawn.min()), float(drawn.max())
     margin = max(0.04 * (high - low), (MINIMUM_SPAN - (high - low)) / 2)
     low, high = max(metric.low, low - margin), min(metric.high, high + margin)
-    return [max(metric.low, min(low, high - MINIMUM_SPAN)), min(metric.high, max(high, low + MINIMUM_SPAN))]
+    return [
+        max(metric.low, min(low, high - MINIMUM_SPAN)),
+        min(metric.high, max(high, low + MINIMUM_SPAN)),
+    ]
 
 
 def _floors(points: pd.DataFrame) -> pd.DataFrame:
@@ -156,7 +193,9 @@ def _floors(points: pd.DataFrame) -> pd.DataFrame:
     parts = []
     for name in FLOOR_WORDS:
         curves = points.dropna(subset=name).drop_duplicates(CURVE_KEYS)
-        floors = curves.assign(at=curves["edge"], end=curves[name], kind=MARK)[[*CURVE_KEYS, "at", "end", "kind"]]
+        floors = curves.assign(at=curves["edge"], end=curves[name], kind=MARK)[
+            [*CURVE_KEYS, "at", "end", "kind"]
+        ]
         if floors["end"].max() - floors["end"].min() <= tolerance:
             parts.append(floors[:1].assign(kind=f"{floor_name(name)} floor"))
         elif name == "context_free":
@@ -171,7 +210,9 @@ def _in_words(points: pd.DataFrame) -> str:
         first, last = curve.iloc[0], curve.iloc[-1]
         names = [first["title"], *([first["line"]] if several else [])]
         names += [first["subset"]] if first["subset"] != ALL else []
-        ends = dict.fromkeys(f"{point['score']} with {point['number']} heads replaced" for point in (first, last))
+        ends = dict.fromkeys(
+            f"{point['score']} with {point['number']} heads replaced" for point in (first, last)
+        )
         floor = first["context_free"]
         known = [] if pd.isna(floor) else [f"context-free floor {floor:.3f}"]
         sentences.append(f"{', '.join(names)}: {', '.join([*ends, *known])}.")
@@ -184,15 +225,24 @@ def figure_note(frame: pd.DataFrame) -> str:
     """Return the caption of a grid's figure, which explains axes, intervals, seeds and floors."""
     rows = frame[frame["main"] & frame["mean"].notna()]
     probed = is_probed(rows["metric"])
-    shape, intervals = "bars" if len(rows.groupby(CURVE_KEYS)) > MAXIMUM_BANDS else "bands", list[str]()
+    shape, intervals = (
+        "bars" if len(rows.groupby(CURVE_KEYS)) > MAXIMUM_BANDS else "bands",
+        list[str](),
+    )
     if probed.any():
         seed_counts = rows.loc[probed, "seeds"]
-        seeds = " to ".join(dict.fromkeys(f"{number:.0f}" for number in (seed_counts.min(), seed_counts.max())))
-        over = f"{shape} are 95% intervals ({seeds} seeds) over {COVERED}, cut to the metric's range"
+        seeds = " to ".join(
+            dict.fromkeys(f"{number:.0f}" for number in (seed_counts.min(), seed_counts.max()))
+        )
+        over = (
+            f"{shape} are 95% intervals ({seeds} seeds) over {COVERED}, cut to the metric's range"
+        )
         intervals.append("one probe seed, so no interval" if seeds == "1" else over)
     for name, measure in METRICS.items():
         if not measure.target.probed and rows["metric"].eq(name).any():
-            intervals.append(f"{shape} of {measure.title.lower()} are 95% intervals over texts and orders")
+            intervals.append(
+                f"{shape} of {measure.title.lower()} are 95% intervals over texts and orders"
+            )
     floors = " ".join(["", *_floors_in_words(frame)])
     above = f" {ABOVE_ALL}" if (rows["reliance"] > 1).any() else ""
     return f"Mean validation score by the number of replaced heads; {'; '.join(intervals)}.{floors}{above}"
@@ -202,11 +252,15 @@ def _floors_in_words(frame: pd.DataFrame) -> list[str]:
     """Return sentences that name the floors in the figure and say how to read them; empty if there are none."""
     kinds = {kind for _, rows in _points(frame).groupby("task") for kind in _floors(rows)["kind"]}
     dashed = [
-        f"{floor_name(name)} ({words})" for name, words in FLOOR_WORDS.items() if f"{floor_name(name)} floor" in kinds
+        f"{floor_name(name)} ({words})"
+        for name, words in FLOOR_WORDS.items()
+        if f"{floor_name(name)} floor" in kinds
     ]
     sentences = [f"Dashed: {'; '.join(dashed)}."] if dashed else []
     if MARK in kinds:
-        sentences.append(f"Diamonds: the context-free floor of one curve ({FLOOR_WORDS['context_free']}).")
+        sentences.append(
+            f"Diamonds: the context-free floor of one curve ({FLOOR_WORDS['context_free']})."
+        )
     if frame.loc[frame["main"], "context_free"].notna().any():
         sentences.append("A curve that falls to its context-free floor has a reliance of 100%.")
     return sentences
@@ -220,11 +274,25 @@ def _points(frame: pd.DataFrame) -> pd.DataFrame:
     `replaced`, shifted by a few pixels if there are error bars. Intervals are cut at the metric's range.
     """
     rows = frame[frame["main"] & frame["mean"].notna()]
-    columns = ["line", "model", "task", "title", "metric", "positive", "subset", "fraction", "mean", "status"]
+    columns = [
+        "line",
+        "model",
+        "task",
+        "title",
+        "metric",
+        "positive",
+        "subset",
+        "fraction",
+        "mean",
+        "status",
+    ]
     points = rows[[*columns, *FLOOR_WORDS]]
     several = rows["heads"].nunique() > 1
     share = 1 - rows["kept"] / rows["heads"]
-    low, high = (rows["metric"].map(lambda name, end=end: getattr(MEASURES[name], end)) for end in ("low", "high"))
+    low, high = (
+        rows["metric"].map(lambda name, end=end: getattr(MEASURES[name], end))
+        for end in ("low", "high")
+    )
     curve = points.groupby(CURVE_KEYS, sort=False).ngroup()
     shift = curve - curve.max() / 2 if len(rows.groupby(CURVE_KEYS)) > MAXIMUM_BANDS else 0 * curve
     whole = 1 if several else rows["heads"]

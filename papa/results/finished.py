@@ -16,7 +16,15 @@ from papa.config.settings import Config
 from papa.data.prepare import TEXTS
 from papa.files import PathLike, digest_of_json, read_facts, read_provenance, read_table
 from papa.plan.jobs import STAGES, AnyJob, Job, Probe, ProbeEncoder, Tokenize, Training
-from papa.results.claims import Conclusion, Samples, claims_of, conclusion_of, data_notes, samples_of, tasks_of
+from papa.results.claims import (
+    Conclusion,
+    Samples,
+    claims_of,
+    conclusion_of,
+    data_notes,
+    samples_of,
+    tasks_of,
+)
 from papa.results.outcomes import ITEM_COLUMNS, OUTCOME_COLUMNS, RUN_KEYS, TaskOutcomes, table_of
 from papa.results.scores import SPLITS, collect_runs
 from papa.results.summary import with_reliance
@@ -64,7 +72,9 @@ class Finished:
 
     def of_stage(self, *stages: str, **about: object) -> list[AnyJob]:
         """Return the jobs of some stages with these entries in `about`."""
-        return [job for job in self.jobs if job.stage in stages and about.items() <= job.about.items()]
+        return [
+            job for job in self.jobs if job.stage in stages and about.items() <= job.about.items()
+        ]
 
     @cached_property
     def facts(self) -> dict[str, Mapping[str, Any]]:
@@ -93,13 +103,23 @@ class Finished:
         for name, task in tasks.items():
             settings = self.config.tasks[name]
             corpus = self.config.corpora[settings.corpus]
-            task |= {"title": settings.title or name, "metric": settings.metric, "slots": corpus.slots}
+            task |= {
+                "title": settings.title or name,
+                "metric": settings.metric,
+                "slots": corpus.slots,
+            }
             digests = self.facts[settings.corpus]["digests"]["all"]
-            texts = {column: digests[column] for column in TEXTS if column in digests}  # not labels of other tasks
+            texts = {
+                column: digests[column] for column in TEXTS if column in digests
+            }  # not labels of other tasks
             task |= {"texts": digest_of_json(texts), "fidelity": self.config.fidelity}
         packages = {name: ", ".join(numbers) for name, numbers in self.packages.items()}
         models = {
-            job.about["model"]: {"files": job.inputs["model"], "precision": self.config.precision, **packages}
+            job.about["model"]: {
+                "files": job.inputs["model"],
+                "precision": self.config.precision,
+                **packages,
+            }
             for job in self.of_stage(Tokenize.stage)
         }
         return table, facts | {"models": models, "margin": self.config.margin}
@@ -121,14 +141,22 @@ class Finished:
         """The claims about every line of every grid."""
         grids = grid_views(self.config)
         return pd.concat(
-            [claims_of(grid, self.summary, self._samples, self.config.margin) for grid in grids], ignore_index=True
+            [claims_of(grid, self.summary, self._samples, self.config.margin) for grid in grids],
+            ignore_index=True,
         )
 
     @cached_property
     def conclusion(self) -> Conclusion:
         """The sentences, table and notes that the study ends with, and the records of claims."""
-        tasks = pd.concat([tasks_of(grid, self.summary, self._samples) for grid in grid_views(self.config)])
-        return conclusion_of(self.claims, tasks, self.config.margin, data_notes(self.config, self.facts, self.summary))
+        tasks = pd.concat(
+            [tasks_of(grid, self.summary, self._samples) for grid in grid_views(self.config)]
+        )
+        return conclusion_of(
+            self.claims,
+            tasks,
+            self.config.margin,
+            data_notes(self.config, self.facts, self.summary),
+        )
 
     @cached_property
     def _samples(self) -> Samples:
@@ -138,14 +166,25 @@ class Finished:
         """Return the record of a run for the table of runs."""
         about, probed = job.about, read_facts(job.output)
         task, facts = self.config.tasks[about["task"]], self.facts[about["corpus"]]
-        laid_out, training = self._laid_out[about["model"], about["corpus"]], Training.of_probe(task)
-        counts = {"rows": facts["rows"], "rows_available": facts["rows_available"], "cut": laid_out["cut"]}
+        laid_out, training = (
+            self._laid_out[about["model"], about["corpus"]],
+            Training.of_probe(task),
+        )
+        counts = {
+            "rows": facts["rows"],
+            "rows_available": facts["rows_available"],
+            "cut": laid_out["cut"],
+        }
         return {
             **{name: about[name] for name in ("model", "task", *RUN_KEYS)},
             **{name: probed[name] for name in ("kept", "heads")},
             **training.model_dump(),
             "style": laid_out["style"],
-            **{f"{name}_{split}": values.get(split, 0) for name, values in counts.items() for split in SPLITS},
+            **{
+                f"{name}_{split}": values.get(split, 0)
+                for name, values in counts.items()
+                for split in SPLITS
+            },
         }
 
     def tokens(self, model: str, corpus: str, slots: int | None) -> AnyJob:
@@ -158,7 +197,9 @@ class Finished:
         """The facts about the tokens of each model and corpus; tokens for averages may have the slots of another."""
         corpora = {(model, self.config.tasks[task].corpus) for model, task in self.config.pairs}
         return {
-            (model, corpus): read_facts(self.tokens(model, corpus, self.config.corpora[corpus].slots).output)
+            (model, corpus): read_facts(
+                self.tokens(model, corpus, self.config.corpora[corpus].slots).output
+            )
             for model, corpus in corpora
         }
 
@@ -169,17 +210,27 @@ class Finished:
         items = frames[0][[name for name in ITEM_COLUMNS if name in frames[0]]]
         names, counts = tuple[str, ...](), tuple[int, ...]()
         columns = {f"label {task}": "gold", f"subset {task}": "subset", "cluster": "cluster"}
-        attached = {new: item_values(table, old, items) for old, new in columns.items() if old in table}
+        attached = {
+            new: item_values(table, old, items) for old, new in columns.items() if old in table
+        }
         if settings.label is not None:
             labels = self.facts[settings.corpus]["labels"][task]
             names, counts = tuple(labels["names"]), tuple(labels["train_counts"])
         if isinstance(corpus.cluster, int):  # the number of consecutive examples in a cluster
             attached["cluster"] = items["example"] // corpus.cluster
         integers = dict.fromkeys(("gold", "cluster") & attached.keys(), np.int64)
-        runs = pd.DataFrame([{name: job.about[name] for name in RUN_KEYS} for job in probes], dtype=object)
-        values = {name: np.stack([frame[name] for frame in frames]) for name in OUTCOME_COLUMNS if name in frames[0]}
+        runs = pd.DataFrame(
+            [{name: job.about[name] for name in RUN_KEYS} for job in probes], dtype=object
+        )
+        values = {
+            name: np.stack([frame[name] for frame in frames])
+            for name in OUTCOME_COLUMNS
+            if name in frames[0]
+        }
         about = (model, task, settings.metric, names, counts)
-        return TaskOutcomes(*about, runs, items.assign(**attached).astype(integers), values, self.config.floors)
+        return TaskOutcomes(
+            *about, runs, items.assign(**attached).astype(integers), values, self.config.floors
+        )
 
     @cached_property
     def _tables(self) -> dict[str, pd.DataFrame]:
@@ -188,11 +239,15 @@ class Finished:
 
 def item_values(table: pd.DataFrame, column: str, items: pd.DataFrame) -> pd.Series[Any]:
     """Return each item's value in a column whose cells have one value for a text, or a list of one for each word."""
-    rows = table[["split", column]].assign(example=table.groupby("split", sort=False, observed=True).cumcount())
+    rows = table[["split", column]].assign(
+        example=table.groupby("split", sort=False, observed=True).cumcount()
+    )
     rows, keys = rows[rows["split"].isin(items["split"])], ["split", "example"]
     if isinstance(rows[column].iloc[0], np.ndarray | list):
         rows = rows.explode(column)
         rows["word"] = rows.groupby(level=0).cumcount()
         keys.append("word")
-    values: pd.Series[Any] = items[keys].merge(rows.astype({"split": str}), how="left", on=keys)[column]
+    values: pd.Series[Any] = items[keys].merge(rows.astype({"split": str}), how="left", on=keys)[
+        column
+    ]
     return values

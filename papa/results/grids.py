@@ -72,22 +72,34 @@ def _note(grid: GridView, rows: pd.DataFrame) -> str:
     if grid.has_between:
         parts = [f"Columns: {BY_NUMBER}.", grid.common_settings, score_note(rows)]
         if not set(grid.orders).isdisjoint(NUMBERED):
-            parts.append("If an order is drawn or learned several times, a seed's score is its mean over these orders.")
+            parts.append(
+                "If an order is drawn or learned several times, a seed's score is its mean over these orders."
+            )
         parts += [DROP_NOTE, RELIANCE_NOTE, exclusion_note(rows)]
     else:
-        metrics = rows.loc[is_main(rows), ["title", "metric", "positive"]].drop_duplicates().itertuples(index=False)
+        metrics = (
+            rows.loc[is_main(rows), ["title", "metric", "positive"]]
+            .drop_duplicates()
+            .itertuples(index=False)
+        )
         parts = [
             "In the rows of replacements, every head is replaced; the best of several is bold.",
             score_note(rows),
             "Trivial: the best guess that ignores the input. Context-free: no token sees another.",
-            "Metrics: " + "; ".join(f"{title}, {metric_name(*metric)}" for title, *metric in metrics) + ".",
+            "Metrics: "
+            + "; ".join(f"{title}, {metric_name(*metric)}" for title, *metric in metrics)
+            + ".",
         ]
     return " ".join(filter(None, parts))
 
 
 def _main_tables(grid: GridView, rows: pd.DataFrame) -> list[Table]:
     if not grid.has_between:
-        return [table for model in grid.models for table in _by_task(grid, rows[rows["model"] == model], model)]
+        return [
+            table
+            for model in grid.models
+            for table in _by_task(grid, rows[rows["model"] == model], model)
+        ]
     names = {"task": "title", "metric": "metric", " / ".join(grid.varied): "line"}
     frame = by_fraction(rows, is_main(rows), names)
     changed = frame[["task", "metric"]].ne(frame[["task", "metric"]].shift()).any(axis=1)
@@ -109,27 +121,56 @@ def _by_task(grid: GridView, rows: pd.DataFrame, model: str) -> list[Table]:
         reliance_text=texts(reliance_text, rows, "reliance", "reliance_low", "reliance_high"),
     )
     floors = [name for name in FLOORS if rows[name].notna().any()]
-    floor_texts = rows.groupby("task")[floors].first().map(lambda score: score_text(score, math.nan)).T
+    floor_texts = (
+        rows.groupby("task")[floors].first().map(lambda score: score_text(score, math.nan)).T
+    )
     titles = dict(zip(rows["task"], rows["title"], strict=True))
 
     def laid_out(cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-        text = cells.reindex(index=pd.Index(names), columns=[*grid.tasks]).fillna("").rename(columns=titles)
+        text = (
+            cells.reindex(index=pd.Index(names), columns=[*grid.tasks])
+            .fillna("")
+            .rename(columns=titles)
+        )
         text.insert(
-            0, "constants", [floor_name(constant_name(name, constants)) for name in names], allow_duplicates=True
+            0,
+            "constants",
+            [floor_name(constant_name(name, constants)) for name in names],
+            allow_duplicates=True,
         )
         return text
 
     title = f"{model} ({count(rows['heads'].iloc[0], 'head')})" if len(rows) else model
     above = [ORIGINAL] * ("1" in grid.fractions) + floors
     text = pd.concat([cells.pivot(index="row", columns="task", values="score_text"), floor_texts])
-    tables = [Table(title, laid_out(text, [*above, *constants]), 1, rules=(len(above),) if above else ())]
+    tables = [
+        Table(title, laid_out(text, [*above, *constants]), 1, rules=(len(above),) if above else ())
+    ]
     if constants and rows["status"].notna().any():
-        reliances = laid_out(cells.pivot(index="row", columns="task", values="reliance_text"), constants)
-        tables.append(Table(f"{title}. Reliance", reliances, 1, f"{RELIANCE_NOTE} {exclusion_note(rows)}".strip()))
+        reliances = laid_out(
+            cells.pivot(index="row", columns="task", values="reliance_text"), constants
+        )
+        tables.append(
+            Table(
+                f"{title}. Reliance",
+                reliances,
+                1,
+                f"{RELIANCE_NOTE} {exclusion_note(rows)}".strip(),
+            )
+        )
     return tables
 
 
 def _subsets(grid: GridView, rows: pd.DataFrame) -> list[Table]:
     on_subsets = rows["subset"].ne(ALL) & rows["main"]
-    names = {"task": "title", " / ".join(grid.varied): "line", "subset": "subset", "examples": "examples"}
-    return [Table("Subsets", by_fraction(rows, on_subsets, names), len(names))] if on_subsets.any() else []
+    names = {
+        "task": "title",
+        " / ".join(grid.varied): "line",
+        "subset": "subset",
+        "examples": "examples",
+    }
+    return (
+        [Table("Subsets", by_fraction(rows, on_subsets, names), len(names))]
+        if on_subsets.any()
+        else []
+    )

@@ -45,25 +45,47 @@ def head_maps(finished: Finished) -> tuple[list[dict[str, object]], dict[str, di
     are None if unknown. If λ was learned with several seeds, only the first seed is shown.
     """
     config, grid = finished.config, grid_views(finished.config)[0]
-    maps, sets, sizes = list[dict[str, object]](), dict[str, dict[str, object]](), dict[str | None, Sequence[int]]()
+    maps, sets, sizes = (
+        list[dict[str, object]](),
+        dict[str, dict[str, object]](),
+        dict[str | None, Sequence[int]](),
+    )
     number = finished.summary.drop_duplicates("model")["heads"].sum()
-    maximum = isqrt(MAXIMUM_BYTES // int(number * len(set(grid.tasks.values())) * len(grid.constants)))
+    maximum = isqrt(
+        MAXIMUM_BYTES // int(number * len(set(grid.tasks.values())) * len(grid.constants))
+    )
     for model, task, name in product(grid.models, grid.tasks, grid.constants):
         corpus, seed = grid.tasks[task], config.ranking.seeds[0]
         slots, constant = config.corpora[corpus].slots, Constant.parse(name).for_corpus(corpus)
-        about = {"model": model, "corpus": constant.corpus or corpus, "slots": slots, "kind": "average"}
+        about = {
+            "model": model,
+            "corpus": constant.corpus or corpus,
+            "slots": slots,
+            "kind": "average",
+        }
         has_pairs = not constant.data_free and constant.start != "mean-output"
         averaged = next(iter(finished.of_stage("average", **about) if has_pairs else ()), None)
-        about = {"model": model, "task": task, "constant": constant.untrained, "order": "lambda", "seed": seed}
+        about = {
+            "model": model,
+            "task": task,
+            "constant": constant.untrained,
+            "order": "lambda",
+            "seed": seed,
+        }
         learned = next(iter(finished.of_stage("learn_lambda", **about)), None)
         if averaged is None and learned is None:
             continue
         key = f"{Path(averaged.output).stem}:{constant.start}" if averaged else None
         if averaged and key and key not in sets:
-            constants, tokens = Constants.load(averaged.output), finished.tokens(model, averaged.about["corpus"], slots)
+            constants, tokens = (
+                Constants.load(averaged.output),
+                finished.tokens(model, averaged.about["corpus"], slots),
+            )
             constants = constants.tied(constant.start) if constant.start in TIED else constants
             sizes[key] = constants.sum.shape[:2]
-            sets[key] = matrices_of(constants, special_slots_of(tokens.output), max(1, min(MAXIMUM_SLOTS, maximum)))
+            sets[key] = matrices_of(
+                constants, special_slots_of(tokens.output), max(1, min(MAXIMUM_SLOTS, maximum))
+            )
         weights = sorted(last_weights(learned.output).items()) if learned else []
         layers, heads = (number + 1 for number in weights[-1][0]) if weights else sizes[key]
         maps.append(
@@ -83,14 +105,25 @@ def heads_of(jobs: Iterable[AnyJob]) -> pd.DataFrame:
     rows = []
     for job in jobs:
         if job.stage == "learn_lambda":
-            about = {name: job.about[name] for name in ("model", "task", "constant", "order", "seed")}
+            about = {
+                name: job.about[name] for name in ("model", "task", "constant", "order", "seed")
+            }
             weights = last_weights(job.output)
-            ranks = {head: rank for rank, head in enumerate(smallest_first(weights, "{order}-{seed}".format(**about)))}
-            rows += [(*about.values(), *head, weights[head], ranks[head]) for head in sorted(weights)]
+            ranks = {
+                head: rank
+                for rank, head in enumerate(
+                    smallest_first(weights, "{order}-{seed}".format(**about))
+                )
+            }
+            rows += [
+                (*about.values(), *head, weights[head], ranks[head]) for head in sorted(weights)
+            ]
     return pd.DataFrame(rows, columns=list(HEAD_COLUMNS))
 
 
-def matrices_of(averages: Constants, special: Sequence[int], maximum: int = MAXIMUM_SLOTS) -> dict[str, object]:
+def matrices_of(
+    averages: Constants, special: Sequence[int], maximum: int = MAXIMUM_SLOTS
+) -> dict[str, object]:
     """Return the average attention of all heads in at most `maximum` slots, as the report has it.
 
     `cells` is base64 of uint8 `[layer, head, query, key]`. A byte b is `NEVER`, or stands for the entry
@@ -100,7 +133,9 @@ def matrices_of(averages: Constants, special: Sequence[int], maximum: int = MAXI
     count = averages.count[slots][:, slots]
     mean = averages.mean[:, :, slots][:, :, :, slots]
     largest = mean.amax((2, 3), keepdim=True)
-    steps = ((mean / largest.clamp(min=1e-12)).sqrt() * STEPS).round().masked_fill(count == 0, NEVER)
+    steps = (
+        ((mean / largest.clamp(min=1e-12)).sqrt() * STEPS).round().masked_fill(count == 0, NEVER)
+    )
     return {
         "slots": slots,
         "examples": averages.examples,

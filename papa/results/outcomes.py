@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from papa.config.measures import MEASURES, OUTCOME_TYPES, Counts, Guess, Measure, Outcomes, pseudo_values
+from papa.config.measures import (
+    MEASURES,
+    OUTCOME_TYPES,
+    Counts,
+    Guess,
+    Measure,
+    Outcomes,
+    pseudo_values,
+)
 from papa.config.variant import CONTEXT_FREE, Order
 from papa.results.statistics import PseudoValues, Spread
 
@@ -29,7 +37,10 @@ ITEM_COLUMNS = [name for name in OUTCOME_TYPES if name not in OUTCOME_COLUMNS]
 """The columns of an item that are the same in every run; an item is a label or a text."""
 ITEM_TYPES = {"split": str, "subset": str, "cluster": int}
 """The types of the columns of items that a table of several tasks stores as others."""
-COLUMNS = dict.fromkeys(("model", "task", *VARIANT_KEYS), "string") | {"seed": "int64", "sample": "int64"}
+COLUMNS = dict.fromkeys(("model", "task", *VARIANT_KEYS), "string") | {
+    "seed": "int64",
+    "sample": "int64",
+}
 COLUMNS |= OUTCOME_TYPES
 """The columns of the table of all outcomes."""
 
@@ -84,8 +95,14 @@ class TaskOutcomes:
         masks = {ALL: validation}
         if "subset" in self.items:
             subset = self.items["subset"].fillna("").to_numpy(str)
-            masks |= {name: validation & (subset == name) for name in sorted(set(subset[validation])) if name}
-        return masks | {name: split == name for name in dict.fromkeys(split) if name != "validation"}
+            masks |= {
+                name: validation & (subset == name)
+                for name in sorted(set(subset[validation]))
+                if name
+            }
+        return masks | {
+            name: split == name for name in dict.fromkeys(split) if name != "validation"
+        }
 
     def scored(self) -> Iterator[tuple[str, str, np.ndarray]]:
         """Yield what is scored: a subset, a metric, and the mask of the subset; only the main metric scores subsets."""
@@ -105,8 +122,12 @@ class TaskOutcomes:
         """
         measure = MEASURES[metric]
         values = self.values[measure.column] if values is None else values
-        items = {name: self.items[name].to_numpy()[mask] for name in ("example", measure.target.right)}
-        return np.stack([measure.counts(Outcomes.of(measure, items, row[mask], self.names)) for row in values])
+        items = {
+            name: self.items[name].to_numpy()[mask] for name in ("example", measure.target.right)
+        }
+        return np.stack(
+            [measure.counts(Outcomes.of(measure, items, row[mask], self.names)) for row in values]
+        )
 
     def clusters(self, mask: np.ndarray) -> np.ndarray | None:
         """Return the cluster `[unit]` of each text or sentence in `counts`; None if each is drawn by itself."""
@@ -123,7 +144,9 @@ class TaskOutcomes:
 
     def units(self, mask: np.ndarray) -> np.ndarray:
         """Return the places of texts in the validation split, or the clusters, in ascending order, `[unit]`."""
-        return np.unique(self.items.loc[mask, "cluster" if "cluster" in self.items else "example"].to_numpy())
+        return np.unique(
+            self.items.loc[mask, "cluster" if "cluster" in self.items else "example"].to_numpy()
+        )
 
     def guess(self, metric: str) -> Guess:
         """Return the best guess that ignores the input, based on the labels of the training rows."""
@@ -216,12 +239,19 @@ class Sample:
 
     def mean(self, setting: Setting) -> float | None:
         """Return the mean score of a setting over its runs; None if there are none."""
-        return float(np.mean(self.scores[self.settings[setting]])) if setting in self.settings else None
+        return (
+            float(np.mean(self.scores[self.settings[setting]]))
+            if setting in self.settings
+            else None
+        )
 
     @cached_property
     def floor_settings(self) -> tuple[Setting, ...]:
         """The context-free floors that were run, the one with the highest score first."""
-        scores = {setting: self.mean(setting) for setting in (Setting(name, fraction="0") for name in self.floors)}
+        scores = {
+            setting: self.mean(setting)
+            for setting in (Setting(name, fraction="0") for name in self.floors)
+        }
         known = {setting: score for setting, score in scores.items() if score is not None}
         return tuple(sorted(known, key=known.__getitem__, reverse=True))
 
@@ -229,14 +259,20 @@ class Sample:
     def guesses(self) -> frozenset[Setting]:
         """The floors of a model's own head that the trivial classifier replaces, because it scores higher."""
         floors = () if self.seeded else self.floor_settings
-        return frozenset(floor for floor in floors if self.scores[self.settings[floor]].mean() < self.trivial)
+        return frozenset(
+            floor for floor in floors if self.scores[self.settings[floor]].mean() < self.trivial
+        )
 
     @property
     def floor(self) -> float | None:
         """The score of the highest context-free floor, or of the guess that replaces it; None if unknown."""
         if not self.floor_settings:
             return None
-        return self.trivial if self.floor_settings[0] in self.guesses else self.mean(self.floor_settings[0])
+        return (
+            self.trivial
+            if self.floor_settings[0] in self.guesses
+            else self.mean(self.floor_settings[0])
+        )
 
     @property
     def contribution(self) -> float:
@@ -253,8 +289,12 @@ class Sample:
         if setting in self._tables:
             return self._tables[setting]
         runs = self.runs.loc[self.settings[setting]]
-        table = pd.DataFrame({"order": runs["order"].fillna("").to_numpy(), "seed": runs["seed"].to_numpy()})
-        table = table.assign(index=self.settings[setting]).pivot(index="order", columns="seed", values="index")
+        table = pd.DataFrame(
+            {"order": runs["order"].fillna("").to_numpy(), "seed": runs["seed"].to_numpy()}
+        )
+        table = table.assign(index=self.settings[setting]).pivot(
+            index="order", columns="seed", values="index"
+        )
         return self._tables.setdefault(setting, table.dropna(axis=1).astype(int))
 
     def samples_of(self, setting: Setting) -> Mapping[str | int, list[int]]:
@@ -291,7 +331,9 @@ Scores = Sequence[tuple[Sample, Setting]]
 """Settings, each with the sample that contains its runs."""
 
 
-def joint_spread(scores: Scores, step: float | None = None, guess_as_floor: bool = False) -> Spread | None:
+def joint_spread(
+    scores: Scores, step: float | None = None, guess_as_floor: bool = False
+) -> Spread | None:
     """Return the joint spread of the scores of a trivial classifier and of several settings with the same units.
 
     Quantity 0 is the trivial classifier of the first sample; the settings follow in the order passed. Only common runs
@@ -324,16 +366,22 @@ def spread_over(
     def table(scores: Scores) -> PseudoValues:
         first = scores[0][0]
         indices = [next(remaining) for _ in scores]
-        trivial = np.broadcast_to(first.trivial_values, (*indices[0].shape, len(first.trivial_values)))
+        trivial = np.broadcast_to(
+            first.trivial_values, (*indices[0].shape, len(first.trivial_values))
+        )
         values = [
             trivial if guess_as_floor and setting in sample.guesses else sample.values[chosen]
             for (sample, setting), chosen in zip(scores, indices, strict=True)
         ]
         drawn = [sample.samples_of(setting) for sample, setting in scores]
         numbers = _common(drawn)
-        resampled = [np.broadcast_to(first.trivial_values, (len(numbers), len(first.trivial_values)))]
+        resampled = [
+            np.broadcast_to(first.trivial_values, (len(numbers), len(first.trivial_values)))
+        ]
         resampled += [
-            np.stack([sample.values[each[number]].mean(0) for number in numbers]) if numbers else resampled[0]
+            np.stack([sample.values[each[number]].mean(0) for number in numbers])
+            if numbers
+            else resampled[0]
             for (sample, _), each in zip(scores, drawn, strict=True)
         ]
         about = first.step if step is None else step, first.seeded, first.units
@@ -350,7 +398,9 @@ def _common_runs(scores: Scores) -> list[np.ndarray] | None:
     by_order: dict[str | None, list[pd.DataFrame]] = {}
     for (_, setting), table in zip(scores, tables, strict=True):
         by_order.setdefault(setting.order, []).append(table)
-    draws = {order: _common(table.index for table in of_order) for order, of_order in by_order.items()}
+    draws = {
+        order: _common(table.index for table in of_order) for order, of_order in by_order.items()
+    }
     any_seeded = any(sample.seeded for sample, _ in scores)
     by_seed = [sample.seeded or not any_seeded for sample, _ in scores]
     seeds = _common(table.columns for table, varies in zip(tables, by_seed, strict=True) if varies)
@@ -374,25 +424,48 @@ def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str,
 
     dictionary = pa.dictionary(pa.int32(), pa.string())
     present = {name for outcomes in task_outcomes for name in outcomes.items}
-    columns_of_all = {name: form for name, form in COLUMNS.items() if name != "cluster" or name in present}
-    schema = pa.schema([(name, dictionary if form == "string" else form) for name, form in columns_of_all.items()])
+    columns_of_all = {
+        name: form for name, form in COLUMNS.items() if name != "cluster" or name in present
+    }
+    schema = pa.schema(
+        [(name, dictionary if form == "string" else form) for name, form in columns_of_all.items()]
+    )
     tables, facts = [], dict[str, object]()
     for outcomes in task_outcomes:
-        facts[outcomes.task] = {"label_names": list(outcomes.names), "train_counts": list(outcomes.train_counts)}
+        facts[outcomes.task] = {
+            "label_names": list(outcomes.names),
+            "train_counts": list(outcomes.train_counts),
+        }
         size, runs = len(outcomes.items), len(outcomes.runs)
-        of_runs = {name: pa.array(outcomes.runs[name], COLUMNS[name], from_pandas=True) for name in RUN_KEYS}
+        of_runs = {
+            name: pa.array(outcomes.runs[name], COLUMNS[name], from_pandas=True)
+            for name in RUN_KEYS
+        }
         shared = outcomes.items.columns.intersection(ITEM_COLUMNS)
-        of_items = {name: pa.array(outcomes.items[name], COLUMNS[name], from_pandas=True) for name in shared}
-        columns = {name: pa.repeat(getattr(outcomes, name), size * runs) for name in ("model", "task")}
-        columns |= {name: column.take(np.repeat(np.arange(runs), size)) for name, column in of_runs.items()}
-        columns |= {name: column.take(np.tile(np.arange(size), runs)) for name, column in of_items.items()}
+        of_items = {
+            name: pa.array(outcomes.items[name], COLUMNS[name], from_pandas=True) for name in shared
+        }
+        columns = {
+            name: pa.repeat(getattr(outcomes, name), size * runs) for name in ("model", "task")
+        }
+        columns |= {
+            name: column.take(np.repeat(np.arange(runs), size)) for name, column in of_runs.items()
+        }
+        columns |= {
+            name: column.take(np.tile(np.arange(size), runs)) for name, column in of_items.items()
+        }
         columns |= {name: pa.array(values.reshape(-1)) for name, values in outcomes.values.items()}
         arrays = [
-            columns[field.name].cast(field.type) if field.name in columns else pa.nulls(size * runs, field.type)
+            columns[field.name].cast(field.type)
+            if field.name in columns
+            else pa.nulls(size * runs, field.type)
             for field in schema
         ]
         tables.append(pa.table(arrays, schema=schema))
-    return pa.concat_tables(tables).combine_chunks(), {"tasks": facts, "floors": task_outcomes[0].floors}
+    return pa.concat_tables(tables).combine_chunks(), {
+        "tasks": facts,
+        "floors": task_outcomes[0].floors,
+    }
 
 
 def outcomes_in(table: pa.Table, about: Mapping[str, Any]) -> Iterator[TaskOutcomes]:
@@ -413,6 +486,10 @@ def outcomes_in(table: pa.Table, about: Mapping[str, Any]) -> Iterator[TaskOutco
             tuple(facts[str(task)]["train_counts"]),
             runs.where(runs.notna(), None),
             items.astype({name: form for name, form in ITEM_TYPES.items() if name in items}),
-            {name: rows[name].to_numpy().reshape(-1, size) for name in OUTCOME_COLUMNS if name in rows},
+            {
+                name: rows[name].to_numpy().reshape(-1, size)
+                for name in OUTCOME_COLUMNS
+                if name in rows
+            },
             tuple(about["floors"]),
         )

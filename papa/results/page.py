@@ -54,7 +54,9 @@ def page_of(finished: Finished, sections: Sequence[tuple[Section, str]]) -> str:
             "data": _data_table(finished),
             "first_rows": first_rows(finished),
             "models": _models_table(finished),
-            "config": yaml.safe_dump(finished.config.shown(), sort_keys=False, allow_unicode=True, width=100),
+            "config": yaml.safe_dump(
+                finished.config.shown(), sort_keys=False, allow_unicode=True, width=100
+            ),
         }
     )
 
@@ -67,7 +69,12 @@ def _shown(section: Section, svg: str, finished: Finished) -> dict[str, object]:
         caption = f"{section.caption.removesuffix('.')}. {examples}."
         figure, narrow = _as_address(svg), _as_address(narrow_svg(section.chart))
     folded = bool(figure) or sum(len(table.rows) for table in section.tables) > FOLDED_ROWS
-    return vars(section) | {"figure": figure, "narrow": narrow, "caption": caption, "folded": folded}
+    return vars(section) | {
+        "figure": figure,
+        "narrow": narrow,
+        "caption": caption,
+        "folded": folded,
+    }
 
 
 def _as_address(svg: str) -> str:
@@ -80,12 +87,20 @@ def _rendered(content: Mapping[str, object]) -> str:
     digest = b64encode(sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
     environment = Environment(
-        loader=BaseLoader(), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=BaseLoader(),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters["with_minus"] = with_minus
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # jinja's default would also sort keys
+    environment.policies["json.dumps_kwargs"] = {
+        "allow_nan": False
+    }  # jinja's default would also sort keys
     template = environment.from_string(_text("report.html"))
-    return template.render(content, version=__version__, script=script, style=_text("report.css"), policy=policy)
+    return template.render(
+        content, version=__version__, script=script, style=_text("report.css"), policy=policy
+    )
 
 
 def _text(name: str) -> str:
@@ -96,8 +111,14 @@ def _data_table(finished: Finished) -> Table:
     """Return a table with the numbers of rows used, of examples cut, and of validation rows also in training."""
     rows = finished.summary[is_main(finished.summary)]
     corpora = rows["task"].map(lambda task: finished.config.tasks[task].corpus)
-    shared = corpora.map(lambda corpus: f"{finished.facts[corpus]['shared'].get('validation', 0):,}")
-    return Table("", data_of(rows).assign(**{"validation rows also in training": shared}).drop_duplicates(), 2)
+    shared = corpora.map(
+        lambda corpus: f"{finished.facts[corpus]['shared'].get('validation', 0):,}"
+    )
+    return Table(
+        "",
+        data_of(rows).assign(**{"validation rows also in training": shared}).drop_duplicates(),
+        2,
+    )
 
 
 def first_rows(finished: Finished) -> dict[str, list[dict[str, str]]]:
@@ -108,10 +129,17 @@ def first_rows(finished: Finished) -> dict[str, list[dict[str, str]]]:
         with opened_table(path) as table:
             head = table.group(0).slice(0, ROWS_SHOWN).to_pylist()
         for read in (read for read in head if read["split"] == "train"):
-            row = {name: _on_a_line(read[name]) for name in ("first", "second", "words") if read.get(name) is not None}
+            row = {
+                name: _on_a_line(read[name])
+                for name in ("first", "second", "words")
+                if read.get(name) is not None
+            }
             for task, labels in finished.facts[corpus]["labels"].items():
                 title, label = finished.config.tasks[task].title or task, read[f"label {task}"]
-                names = [labels["names"][value] for value in (label if isinstance(label, list) else [label])]
+                names = [
+                    labels["names"][value]
+                    for value in (label if isinstance(label, list) else [label])
+                ]
                 row[f"{title} (label)" if title in row else title] = _on_a_line(names)
             rows.append(row)
     return shown
@@ -137,8 +165,16 @@ def _models_table(finished: Finished) -> Table:
 
 def versions_note(finished: Finished) -> str:
     """Return a sentence if the study's artefacts were made with different versions of packages; otherwise nothing."""
-    several = [f"{name} {' and '.join(sorted(used))}" for name, used in finished.packages.items() if len(used) > 1]
-    return f"The study's files were made with different versions of packages: {'; '.join(several)}." if several else ""
+    several = [
+        f"{name} {' and '.join(sorted(used))}"
+        for name, used in finished.packages.items()
+        if len(used) > 1
+    ]
+    return (
+        f"The study's files were made with different versions of packages: {'; '.join(several)}."
+        if several
+        else ""
+    )
 
 
 def with_minus(text: str) -> str:
@@ -157,12 +193,21 @@ def _data_note(finished: Finished) -> str:
     """Return sentences about subsets and clusters of the examples; empty if there are none."""
     config, rows = finished.config, finished.summary
     columns, further = dict[str, dict[str, None]](), dict[str, None]()
-    for task, subset in rows.loc[rows["subset"].ne(ALL), ["task", "subset"]].itertuples(index=False):
-        column, splits = config.tasks[task].subset, config.corpora[config.tasks[task].corpus].further_splits
-        (further if subset in splits or column is None else columns.setdefault(column, {}))[subset] = None
+    for task, subset in rows.loc[rows["subset"].ne(ALL), ["task", "subset"]].itertuples(
+        index=False
+    ):
+        column, splits = (
+            config.tasks[task].subset,
+            config.corpora[config.tasks[task].corpus].further_splits,
+        )
+        (further if subset in splits or column is None else columns.setdefault(column, {}))[
+            subset
+        ] = None
     sources = [f"column {column}: {', '.join(names)}" for column, names in columns.items()]
     sentences = [
-        f"Subsets of the validation examples, scored separately: {'; '.join(sources)}." if columns else "",
+        f"Subsets of the validation examples, scored separately: {'; '.join(sources)}."
+        if columns
+        else "",
         f"Further validation splits, scored separately: {', '.join(further)}." if further else "",
         cluster_note(config),
     ]

@@ -89,7 +89,9 @@ def with_interval(reliance: float, low: float, high: float) -> str:
     return f"{shown} (95% interval {interval_text(low, high)})"
 
 
-def points_text(margin: float, contribution: float, metric: str, positive: str | None = None) -> str:
+def points_text(
+    margin: float, contribution: float, metric: str, positive: str | None = None
+) -> str:
     """Describe a share of attention's contribution in units of the score: "0.55 points of accuracy"."""
     in_nats, name = MEASURES[metric].log_scaled, metric_name(metric, positive)
     points = (1 if in_nats else 100) * margin * contribution
@@ -128,7 +130,11 @@ def in_order(order: str, orders: int) -> str:
     """Describe the order in which heads are replaced, or the number of orders averaged."""
     if orders > 1:
         return f"averaged over {orders} orders ({order_name(order)})"
-    listed = f"in the order of the {order_name(order)}" if order.startswith(LIST_PREFIX) else f"in the order {order}"
+    listed = (
+        f"in the order of the {order_name(order)}"
+        if order.startswith(LIST_PREFIX)
+        else f"in the order {order}"
+    )
     return ORDER_PHRASES.get(order, listed)
 
 
@@ -154,15 +160,22 @@ def sentences_of(claims: pd.DataFrame, tasks: pd.DataFrame, margin: float) -> li
     joint = claims[claims["task"].isna() & claims["margin"].notna()]
     sentences = ["Nothing can be concluded, because no task counts."]
     if len(joint):
-        sentences = [_how_much(claims), _what_is_replaceable(joint, margin, claims[claims["task"].notna()])]
+        sentences = [
+            _how_much(claims),
+            _what_is_replaceable(joint, margin, claims[claims["task"].notna()]),
+        ]
     sentences.append(_what_has_no_result(claims, tasks))
-    return [sentence.replace("?.", "?") for sentence in sentences if sentence]  # a title may be a question
+    return [
+        sentence.replace("?.", "?") for sentence in sentences if sentence
+    ]  # a title may be a question
 
 
 def _how_much(claims: pd.DataFrame) -> str:
     """Describe reliance with every head replaced, which does not depend on the order; empty if it is unknown."""
     end = claims[claims["replaced"].eq(claims["heads"]) & claims["reliance"].notna()]
-    end = end.drop_duplicates(["model", "constant", "task"]).sort_values("reliance", ascending=False, kind="stable")
+    end = end.drop_duplicates(["model", "constant", "task"]).sort_values(
+        "reliance", ascending=False, kind="stable"
+    )
     means, by_task = end[end["task"].isna()], end[end["task"].notna()]
     if means.empty:
         return ""
@@ -174,7 +187,9 @@ def _how_much(claims: pd.DataFrame) -> str:
             for _, row in (known if len(known) > 1 else means).iterrows()
         ]
         span = f"from {each[-1]} to {each[0]}" if len(known) > 1 else "; ".join(each)
-        span += f"; inconclusive: {len(means) - len(known)} of {len(means)} lines" * (1 < len(known) < len(means))
+        span += f"; inconclusive: {len(means) - len(known)} of {len(means)} lines" * (
+            1 < len(known) < len(means)
+        )
         return f"With every head replaced, reliance is {span}."
     heads, words = count(first["heads"], "head"), constants(first["constant"])
     reliance = f"With all {heads} of {first['model']} replaced by {words}, reliance is "
@@ -184,7 +199,10 @@ def _how_much(claims: pd.DataFrame) -> str:
     if len(by_task) == 1:
         return f"{reliance} on {by_task['task'].iloc[0]}."
     known = by_task[narrow(by_task)]
-    ends = [f"{task} ({percent(value)})" for task, value in known[["task", "reliance"]].itertuples(index=False)]
+    ends = [
+        f"{task} ({percent(value)})"
+        for task, value in known[["task", "reliance"]].itertuples(index=False)
+    ]
     among = "" if len(ends) == len(by_task) else "among conclusive tasks, "
     extremes = f": {among}highest on {ends[0]}, lowest on {ends[-1]}" if len(ends) > 1 else ""
     return f"{reliance} on average over {len(by_task)} tasks{extremes}."
@@ -192,7 +210,10 @@ def _how_much(claims: pd.DataFrame) -> str:
 
 def _what_is_replaceable(joint: pd.DataFrame, margin: float, by_task: pd.DataFrame) -> str:
     """Describe the numbers of heads that all tasks together allow; those of several lines are corrected for them."""
-    lines, at_margin = joint["line"].unique(), f"at a margin of {percent(margin, None)} of attention's contribution"
+    lines, at_margin = (
+        joint["line"].unique(),
+        f"at a margin of {percent(margin, None)} of attention's contribution",
+    )
     contributions = by_task[["task", "contribution", "metric", "positive"]].drop_duplicates()
     if len(contributions) == 1:
         at_margin += f" ({points_text(margin, *contributions.iloc[0, 1:])})"
@@ -202,8 +223,12 @@ def _what_is_replaceable(joint: pd.DataFrame, margin: float, by_task: pd.DataFra
     order = "" if pd.isna(first["order"]) else f"{in_order(first['order'], first['orders'])}, "
     failed = joint[joint["replaced"] > number]
     stopped = ""
-    for replaced, bound, worst in failed[["replaced", "bound", "worst"]].head(1).itertuples(index=False):
-        upper = f"the one-sided upper bound of the reliance on {worst} is {bound_text(bound, margin)}"
+    for replaced, bound, worst in (
+        failed[["replaced", "bound", "worst"]].head(1).itertuples(index=False)
+    ):
+        upper = (
+            f"the one-sided upper bound of the reliance on {worst} is {bound_text(bound, margin)}"
+        )
         stopped = f"; with {replaced} replaced, {upper if isfinite(bound) else f'reliance on {worst} is unbounded'}"
     return _capitalised(f"{order}{_clause(number, first['heads'])} {at_margin}{stopped}.")
 
@@ -214,15 +239,24 @@ def _what_has_no_result(claims: pd.DataFrame, tasks: pd.DataFrame) -> str:
     for (task, why), rows in tasks.groupby(["task", "excluded"], sort=False):
         of_models = f" in {_and(rows['model'])}" if len(rows) < models else ""
         needed = rows["needed"].max()
-        would_help = "" if pd.isna(needed) else f" ({needed:,} validation examples may show the difference)"
+        would_help = (
+            "" if pd.isna(needed) else f" ({needed:,} validation examples may show the difference)"
+        )
         reasons.setdefault(f"excluded{of_models}: {why}{would_help}", []).append(str(task))
-    parts = [f"{_and(names)} {'is' if len(names) == 1 else 'are'} {reason}" for reason, names in reasons.items()]
-    end = claims[claims["task"].notna() & claims["replaced"].eq(claims["heads"]) & claims["reliance"].notna()]
+    parts = [
+        f"{_and(names)} {'is' if len(names) == 1 else 'are'} {reason}"
+        for reason, names in reasons.items()
+    ]
+    end = claims[
+        claims["task"].notna() & claims["replaced"].eq(claims["heads"]) & claims["reliance"].notna()
+    ]
     wide = end[~narrow(end)]
     if len(wide):
         names = wide["task"] + (" (" + wide["line"] + ")" if claims["line"].nunique() > 1 else "")
         why = "the 95% interval is wider than 50 percentage points; more examples, training rows or seeds may narrow it"
-        parts.append(f"{'reliance' if parts else 'Reliance'} is inconclusive on {_and(names.unique())}: {why}")
+        parts.append(
+            f"{'reliance' if parts else 'Reliance'} is inconclusive on {_and(names.unique())}: {why}"
+        )
     return f"{'; '.join(parts)}." if parts else ""
 
 
@@ -244,16 +278,23 @@ def notes_of(claims: pd.DataFrame, tasks: pd.DataFrame, margin: float) -> list[s
         notes.append(f"Claims must hold against every floor: {_and(floors)}.")
     if tasks["guess"].any():
         guess = f"A blind guess is the floor on {_and(tasks.loc[tasks['guess'], 'name'])}"
-        notes.append(f"{guess}: it scores higher on the validation examples than the model's own head without context.")
+        notes.append(
+            f"{guess}: it scores higher on the validation examples than the model's own head without context."
+        )
     clusters = tasks.dropna(subset="clusters")
     if len(clusters):
-        units = [f"{number:,} on {name}" for number, name in zip(clusters["clusters"], clusters["name"], strict=True)]
+        units = [
+            f"{number:,} on {name}"
+            for number, name in zip(clusters["clusters"], clusters["name"], strict=True)
+        ]
         notes.append(f"Intervals resample whole clusters of examples: {_and(units)}.")
     by_task = claims[claims["task"].notna()]
     if by_task["task"].nunique() > 1:
         for line, rows in by_task.groupby("line", sort=False):
             of_line = f" ({line})" if by_task["line"].nunique() > 1 else ""
-            corrected = f"Each task by itself{of_line}, corrected for {rows['claims'].iloc[0]} claims"
+            corrected = (
+                f"Each task by itself{of_line}, corrected for {rows['claims'].iloc[0]} claims"
+            )
             notes.append(f"{corrected}: {_clauses(rows, 'task', 'on', margin)}.")
     if (claims.loc[narrow(claims), "reliance"].round(2) > 1).any():
         notes.append(ABOVE_ALL)

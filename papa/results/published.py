@@ -47,16 +47,25 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 METRIC_NAMES = {"ner": "entity_f1", "pos": "chunk_f1"}
 """Maps published tasks to our metrics if their names differ; the published F1 of POS is seqeval's for bare tags."""
 
-COLUMNS = dict.fromkeys(("table", "model", "published_model", "task", "title", "published_task"), "string")
+COLUMNS = dict.fromkeys(
+    ("table", "model", "published_model", "task", "title", "published_task"), "string"
+)
 COLUMNS |= dict.fromkeys(("setting", "constant", "metric"), "string")
 COLUMNS |= dict.fromkeys(("published", "ours", "half_width", "difference"), "float64")
-COLUMNS |= {"inside": "bool", "seeds": "int64", "rows_train": "int64", "rows_available_train": "int64"}
+COLUMNS |= {
+    "inside": "bool",
+    "seeds": "int64",
+    "rows_train": "int64",
+    "rows_available_train": "int64",
+}
 
 
 def published(finished: Finished) -> Section | None:
     """Compare the study with the published values; None if the config names no published task."""
     config = finished.config
-    tasks = {name: task for _, name in config.pairs if (task := config.tasks[name].published) is not None}
+    tasks = {
+        name: task for _, name in config.pairs if (task := config.tasks[name].published) is not None
+    }
     if not tasks:
         return None
     mnli = {task.corpus for task in config.tasks.values() if task.published == "mnli_mismatched"}
@@ -79,7 +88,10 @@ def published(finished: Finished) -> Section | None:
 
 
 def compared(
-    ours: pd.DataFrame, models: Mapping[str, str | None], tasks: Mapping[str, str], more_settings: Mapping[str, str]
+    ours: pd.DataFrame,
+    models: Mapping[str, str | None],
+    tasks: Mapping[str, str],
+    more_settings: Mapping[str, str],
 ) -> pd.DataFrame:
     """Join the rows of a summary with the published values of the same model, task and setting.
 
@@ -101,14 +113,20 @@ def compared(
         published_task=ours["task"].map(tasks).astype("str"),
         setting=replaced.where(ours["constant"].notna(), ORIGINAL),
     )
-    published = published.rename(columns={"model": "published_model", "task": "published_task", "value": "published"})
+    published = published.rename(
+        columns={"model": "published_model", "task": "published_task", "value": "published"}
+    )
     published["metric"] = published["published_task"].map(METRIC_NAMES).fillna(published["metric"])
     keys = ["published_model", "published_task", "setting"]
     both = published.merge(ours.explode("setting"), on=keys, suffixes=("", "_measured"))
-    both = both[both["metric"].eq(both["metric_measured"]) & both["subset"].eq(ALL)].dropna(subset="mean")
+    both = both[both["metric"].eq(both["metric_measured"]) & both["subset"].eq(ALL)].dropna(
+        subset="mean"
+    )
     near = both["published"].between(both["low"] - ROUNDING, both["high"] + ROUNDING).astype(object)
     return both.assign(
-        ours=both["mean"], difference=both["mean"] - both["published"], inside=near.where(both["low"].notna(), None)
+        ours=both["mean"],
+        difference=both["mean"] - both["published"],
+        inside=near.where(both["low"].notna(), None),
     ).reset_index(drop=True)[list(COLUMNS)]
 
 
@@ -121,13 +139,19 @@ def _tables(rows: pd.DataFrame) -> list[Table]:
             "metric": rows["metric"].map(metric_name),
             "published": rows["published"].map("{:.2f}".format),
             "ours": texts(score_text, rows, "ours", "half_width"),
-            "difference": [f"{shift:+.3f}".replace("-0.000", "+0.000") for shift in rows["difference"]],
+            "difference": [
+                f"{shift:+.3f}".replace("-0.000", "+0.000") for shift in rows["difference"]
+            ],
             "inside": rows["inside"].map({True: "yes", False: "no"}).fillna("-"),
             "training rows": texts(used, rows, "rows_train", "rows_available_train"),
         }
     )
     return [
-        Table(f"Table {number}: {group['published_model'].iloc[0]}, ours: {model}", frame.loc[group.index], 3)
+        Table(
+            f"Table {number}: {group['published_model'].iloc[0]}, ours: {model}",
+            frame.loc[group.index],
+            3,
+        )
         for (number, model), group in rows.groupby(["table", "model"], sort=False)
     ]
 

@@ -17,11 +17,20 @@ import numpy as np
 import pandas as pd
 
 from papa.config.measures import MEASURES
-from papa.results.outcomes import ORIGINALS, VARIANT_KEYS, Sample, Setting, TaskOutcomes, spread_over
+from papa.results.outcomes import (
+    ORIGINALS,
+    VARIANT_KEYS,
+    Sample,
+    Setting,
+    TaskOutcomes,
+    spread_over,
+)
 from papa.results.statistics import LEVEL, SOURCES, Estimate, Interval, Spread, smallest_margin
 
 RELIANCE_COLUMNS = dict.fromkeys(("trivial", "context_free"), "float64") | {"status": "string"}
-RELIANCE_COLUMNS |= dict.fromkeys(("reliance", "reliance_low", "reliance_high", "reliance_bound"), "float64")
+RELIANCE_COLUMNS |= dict.fromkeys(
+    ("reliance", "reliance_low", "reliance_high", "reliance_bound"), "float64"
+)
 RELIANCE_COLUMNS |= {f"share_{name}": "float64" for name in SOURCES}
 
 COUNTS = "counts"
@@ -66,7 +75,12 @@ class Reliance:
 
     def interval(self, level: float = LEVEL) -> Interval:
         """Return the reliance; its Fieller intervals against all floors are joined."""
-        return joined([self.spread.ratio(self.drop, contribution, level) for contribution in self.contributions])
+        return joined(
+            [
+                self.spread.ratio(self.drop, contribution, level)
+                for contribution in self.contributions
+            ]
+        )
 
     def bound(self, level: float) -> float:
         """Return the one-sided upper bound; infinite unless the contribution against every floor is above 0 there."""
@@ -106,15 +120,23 @@ def _reliances_on(terms: Terms) -> list[Reliance] | None:
     for sample, corpus, setting in terms:
         settings = list(dict.fromkeys([ORIGINALS, *sample.floor_settings, setting]))
         by_corpus.setdefault(corpus, []).append((sample, setting, settings))
-    scores = [[[(sample, name) for name in names] for sample, _, names in tasks] for tasks in by_corpus.values()]
+    scores = [
+        [[(sample, name) for name in names] for sample, _, names in tasks]
+        for tasks in by_corpus.values()
+    ]
     spread, reliances = spread_over(scores), list[Reliance]()
     if spread is None:
         return None
-    for place, (sample, setting, settings) in zip(spread.tasks, chain(*by_corpus.values()), strict=True):
+    for place, (sample, setting, settings) in zip(
+        spread.tasks, chain(*by_corpus.values()), strict=True
+    ):
         coefficients = np.zeros((1 + len(sample.floor_settings), len(spread.means)))
         for row, name in zip(coefficients, (setting, *sample.floor_settings), strict=True):
             # the original minus a setting; the trivial classifier comes first
-            row[place] = [0.0, *(float(other == ORIGINALS) - float(other == name) for other in settings)]
+            row[place] = [
+                0.0,
+                *(float(other == ORIGINALS) - float(other == name) for other in settings),
+            ]
         reliances.append(Reliance(spread, coefficients[0], coefficients[1:]))
     return reliances
 
@@ -137,10 +159,21 @@ def mean_reliance(terms: Terms) -> Interval | None:
         return reliances[0].interval() if reliances else None
     tasks = []
     for reliance in reliances:
-        by_floor = [reliance.spread.ratio(reliance.drop, contribution) for contribution in reliance.contributions]
-        chosen = 0, int(np.argmin([each.low for each in by_floor])), int(np.argmax([each.high for each in by_floor]))
-        tasks.append([(1 / len(reliances), reliance.drop, reliance.contributions[floor]) for floor in chosen])
-    return joined([reliances[0].spread.shares(ratios).interval() for ratios in zip(*tasks, strict=True)])
+        by_floor = [
+            reliance.spread.ratio(reliance.drop, contribution)
+            for contribution in reliance.contributions
+        ]
+        chosen = (
+            0,
+            int(np.argmin([each.low for each in by_floor])),
+            int(np.argmax([each.high for each in by_floor])),
+        )
+        tasks.append(
+            [(1 / len(reliances), reliance.drop, reliance.contributions[floor]) for floor in chosen]
+        )
+    return joined(
+        [reliances[0].spread.shares(ratios).interval() for ratios in zip(*tasks, strict=True)]
+    )
 
 
 def reliances_of(task_outcomes: Iterable[TaskOutcomes]) -> pd.DataFrame:
@@ -162,13 +195,23 @@ def _rows(outcomes: TaskOutcomes) -> Iterator[dict[str, object]]:
         if MEASURES[metric].has_floors:
             sample = outcomes.sample(metric, mask)
             status = status_of(sample, outcomes, metric)
-            common: dict[str, object] = {"model": outcomes.model, "task": outcomes.task, "metric": metric}
+            common: dict[str, object] = {
+                "model": outcomes.model,
+                "task": outcomes.task,
+                "metric": metric,
+            }
             common |= {"subset": subset, "status": status, "trivial": sample.trivial}
             common["context_free"] = sample.floor
             for setting in sample.settings:
                 spread = sample.spread(setting)
-                score = spread.estimate([0, 1]).interval() if spread is not None and spread.known else None
-                common["half_width"] = max(score.mean - score.low, score.high - score.mean) if score else None
+                score = (
+                    spread.estimate([0, 1]).interval()
+                    if spread is not None and spread.known
+                    else None
+                )
+                common["half_width"] = (
+                    max(score.mean - score.low, score.high - score.mean) if score else None
+                )
                 yield common | setting._asdict() | _reliance(sample, setting, status)
 
 
@@ -197,7 +240,11 @@ def status_of(sample: Sample, outcomes: TaskOutcomes, metric: str) -> str:
     if not over_guess.above():
         guess = outcomes.guess(metric).words
         return f"the {sample.metric.target.predictor} is not significantly better than {guess} ({sample.trivial:.3f})"
-    return COUNTS if all(each.above() for each in over_floors) else "attention's contribution is not significant"
+    return (
+        COUNTS
+        if all(each.above() for each in over_floors)
+        else "attention's contribution is not significant"
+    )
 
 
 def over_all_floors(sample: Sample, spread: Spread) -> list[Estimate]:
@@ -217,9 +264,14 @@ def examples_needed(sample: Sample) -> int | None:
         return None
     hardest = max(over_all_floors(sample, spread), key=lambda each: each.p_beyond(1))
     seeds = spread.seeds if spread.seeded else 1
-    of_examples, of_rows = (hardest.variance * hardest.shares[name] for name in ("examples", "rows"))
+    of_examples, of_rows = (
+        hardest.variance * hardest.shares[name] for name in ("examples", "rows")
+    )
     of_seeds = max(hardest.variance - of_examples - of_rows, 0.0) * seeds if spread.seeded else 0.0
     for factor in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024):
-        if smallest_margin(seeds, math.sqrt(of_seeds), math.sqrt(of_rows + of_examples / factor)) < hardest.mean:
+        if (
+            smallest_margin(seeds, math.sqrt(of_seeds), math.sqrt(of_rows + of_examples / factor))
+            < hardest.mean
+        ):
             return factor * sample.examples
     return None

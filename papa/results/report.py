@@ -43,12 +43,23 @@ def claims(finished: Finished) -> Section:
     """Conclude how many heads are replaceable along each line of each grid; the HTML report opens with this."""
     rows, margin = finished.claims, finished.config.margin
     tables, facts = tables_of_claims(rows, margin), {"margin": margin}
-    return Section("claims", "Claims", rows, CLAIM_COLUMNS, tables, CLAIMS_NOTE, facts, in_report=False)
+    return Section(
+        "claims", "Claims", rows, CLAIM_COLUMNS, tables, CLAIMS_NOTE, facts, in_report=False
+    )
 
 
 Analysis = Callable[[Finished], Section | Sequence[Section] | None]
 """Returns sections; None if the study lacks what the analysis needs."""
-ANALYSES: tuple[Analysis, ...] = (grids, summary, claims, reliance, stability, drops, published, patterns)
+ANALYSES: tuple[Analysis, ...] = (
+    grids,
+    summary,
+    claims,
+    reliance,
+    stability,
+    drops,
+    published,
+    patterns,
+)
 """All analyses, in the order of the HTML report. To add one, write a module, and add its function here."""
 
 
@@ -74,7 +85,9 @@ def write_report(job: AnyJob, finished: Finished) -> str:
     }
     for name, table in tables.items():
         path = folder / "tables" / f"{name}.parquet"
-        write_table(table, path, {"table": name} | (facts if name == "outcomes" else {}), job.record)
+        write_table(
+            table, path, {"table": name} | (facts if name == "outcomes" else {}), job.record
+        )
         written.add(path)
     claimed = folder / "tables" / "claims.json"
     write_json(finished.conclusion, claimed, job.record)
@@ -84,7 +97,9 @@ def write_report(job: AnyJob, finished: Finished) -> str:
         temporary.write_text(page_of(finished, drawn), encoding="utf-8")
     files = sorted(os.path.relpath(path, folder) for path in (*written, claimed, page))
     write_json(_made_from(finished) | {"files": files}, made_from, job.record)
-    return f"{count(len(sections), 'table')} and {count(sum(bool(svg) for _, svg in drawn), 'figure')}"
+    return (
+        f"{count(len(sections), 'table')} and {count(sum(bool(svg) for _, svg in drawn), 'figure')}"
+    )
 
 
 def _made_from(finished: Finished) -> dict[str, object]:

@@ -18,7 +18,9 @@ SPLIT_COUNTS = ("rows", "rows_available", "cut")
 SPLITS = ("train", "validation")
 IDENTITY = ("model", "task", *RUN_KEYS)
 """The columns that identify a run."""
-DATA_COLUMNS = dict.fromkeys(("examples", *(f"{name}_{split}" for name in SPLIT_COUNTS for split in SPLITS)), "int64")
+DATA_COLUMNS = dict.fromkeys(
+    ("examples", *(f"{name}_{split}" for name in SPLIT_COUNTS for split in SPLITS)), "int64"
+)
 TRAINING_COLUMNS = {"learning_rate": "float64", "batch_size": "int64", "epochs": "int64"}
 RECIPE_COLUMNS = TRAINING_COLUMNS | {"style": "string"}
 """The training of probes and the layout of texts."""
@@ -27,7 +29,9 @@ RUN_COLUMNS |= DATA_COLUMNS | RECIPE_COLUMNS
 
 
 def collect_runs(
-    runs: Sequence[Mapping[str, Any]], task_outcomes: Iterable[TaskOutcomes], titles: Mapping[str, str]
+    runs: Sequence[Mapping[str, Any]],
+    task_outcomes: Iterable[TaskOutcomes],
+    titles: Mapping[str, str],
 ) -> pd.DataFrame:
     """Return the scores of all runs as a table with `RUN_COLUMNS`: a row for each run, metric and subset.
 
@@ -39,7 +43,10 @@ def collect_runs(
     for outcomes in task_outcomes:
         model, task = outcomes.model, outcomes.task
         scores = {
-            (metric, subset): (MEASURES[metric].score(outcomes.counts(metric, mask).sum(1)), outcomes.examples(mask))
+            (metric, subset): (
+                MEASURES[metric].score(outcomes.counts(metric, mask).sum(1)),
+                outcomes.examples(mask),
+            )
             for subset, metric, mask in outcomes.scored()
         }
         for index, identity in enumerate(outcomes.runs[RUN_KEYS].itertuples(index=False)):
@@ -56,4 +63,6 @@ def collect_runs(
 def without_draws(runs: pd.DataFrame) -> pd.DataFrame:
     """Remove the draw from the names of orders."""
     orders = runs["order"].map(lambda order: Order.parse(order).base, na_action="ignore")
-    return runs.assign(order=orders.astype("str").where(orders.notna()))  # the type also if no run has an order
+    return runs.assign(
+        order=orders.astype("str").where(orders.notna())
+    )  # the type also if no run has an order

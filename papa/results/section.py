@@ -59,7 +59,9 @@ class Section:
 
     def write(self, results: Path, record: Record | None = None) -> tuple[list[Path], str]:
         """Write all files of the section to `tables/` and `figures/`; return their paths, and the chart as SVG."""
-        table, markdown, latex = (results / "tables" / f"{self.name}.{suffix}" for suffix in ("parquet", "md", "tex"))
+        table, markdown, latex = (
+            results / "tables" / f"{self.name}.{suffix}" for suffix in ("parquet", "md", "tex")
+        )
         paths, svg = [table], ""
         if self.tables:
             write_pages(self.title, self.tables, self.note, markdown, latex)
@@ -68,7 +70,9 @@ class Section:
             figures = [results / "figures" / f"{self.name}.{suffix}" for suffix in ("svg", "png")]
             svg = draw(self.chart, *figures)
             paths += figures
-        write_table(arrow_of(self.frame, self.columns), table, {"table": self.name, **self.facts}, record)
+        write_table(
+            arrow_of(self.frame, self.columns), table, {"table": self.name, **self.facts}, record
+        )
         return paths, svg
 
 

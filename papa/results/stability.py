@@ -31,7 +31,9 @@ def stability(finished: Finished) -> Section | None:
     heads, tasks = heads_of(finished.jobs), finished.config.tasks
     if len(finished.config.ranking.seeds) < 2 or heads.empty:
         return None
-    rows = stability_of(heads.assign(title=heads["task"].map(lambda task: tasks[task].title or task)))
+    rows = stability_of(
+        heads.assign(title=heads["task"].map(lambda task: tasks[task].title or task))
+    )
     return Section("stability", "Stability of orders", rows, COLUMNS, [table_of(rows)], NOTE)
 
 
@@ -41,7 +43,10 @@ def stability_of(heads: pd.DataFrame) -> pd.DataFrame:
     for order, group in heads.groupby(ORDER, sort=False):
         weights = group.pivot(index=["layer", "head"], columns="seed", values="value")
         seeds, taus = [str(seed) for seed in weights], weights.corr("kendall").to_numpy()
-        rows += [[*order, seeds[a], seeds[b], float(taus[a, b])] for a, b in combinations(range(len(seeds)), 2)]
+        rows += [
+            [*order, seeds[a], seeds[b], float(taus[a, b])]
+            for a, b in combinations(range(len(seeds)), 2)
+        ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -55,7 +60,9 @@ def table_of(rows: pd.DataFrame) -> Table:
         "model": means["model"],
         "constants": means["constant"].map(constant_name),
         "order": means["order"].map(order_name),
-        "seeds": [", ".join(sorted(a | b, key=int)) for a, b in zip(seeds["a"], seeds["b"], strict=True)],
+        "seeds": [
+            ", ".join(sorted(a | b, key=int)) for a, b in zip(seeds["a"], seeds["b"], strict=True)
+        ],
         "τ": means["mean"].map("{:.2f}".format),
         "smallest": means["min"].map("{:.2f}".format),
         "largest": means["max"].map("{:.2f}".format),

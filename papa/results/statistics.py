@@ -80,11 +80,17 @@ class Estimate:
 
     def minus(self, other: Estimate) -> Estimate:
         """Return the difference from an independent estimate."""
-        parts, freedoms = np.array([self.variance, other.variance]), np.array([self.freedom, other.freedom])
+        parts, freedoms = (
+            np.array([self.variance, other.variance]),
+            np.array([self.freedom, other.freedom]),
+        )
         mean, total = self.mean - other.mean, float(parts.sum())
         if not freedoms.all():
             return Estimate(mean, total, 0.0, {})
-        both = {name: np.array([self.shares[name], other.shares[name]]) for name in (SOURCES if total else ())}
+        both = {
+            name: np.array([self.shares[name], other.shares[name]])
+            for name in (SOURCES if total else ())
+        }
         shares = {name: float(parts @ each) / total for name, each in both.items()}
         skews = self.skews[0] + other.skews[1], self.skews[1] + other.skews[0]
         return Estimate(mean, total, _freedom(total, parts, freedoms), shares, skews)
@@ -209,7 +215,9 @@ class Spread:
         rows, columns = (_consecutive([block.shape[axis] for block in blocks]) for axis in (0, 3))
         sizes = [min(block.shape[axis] for block in blocks) for axis in (1, 2, 3)]
         varied = [axis for axis, size in enumerate(sizes) if size > 1]
-        subsets = [axes for size in range(1, len(varied) + 1) for axes in combinations(varied, size)]
+        subsets = [
+            axes for size in range(1, len(varied) + 1) for axes in combinations(varied, size)
+        ]
         effects = [_effects(block, subsets) for block in blocks]
         units, unseen = None, [0.0] * len(tables)
         if 2 in varied:
@@ -219,12 +227,19 @@ class Spread:
         squares, members, freedoms = [], [], []
         for axes in subsets:
             # effects that involve units have an entry for each corpus, all others have one for all corpora
-            for chosen in [[index] for index in range(len(blocks))] if 2 in axes else [range(len(blocks))]:
+            for chosen in (
+                [[index] for index in range(len(blocks))] if 2 in axes else [range(len(blocks))]
+            ):
                 effect = [effects[index][axes] for index in chosen]
-                flat = (np.concatenate(effect) if len(effect) > 1 else effect[0]).reshape(sum(map(len, effect)), -1)
+                flat = (np.concatenate(effect) if len(effect) > 1 else effect[0]).reshape(
+                    sum(map(len, effect)), -1
+                )
                 shape = blocks[chosen[0]].shape[1:]
                 total, freedom = math.prod(shape), math.prod(shape[axis] - 1 for axis in axes)
-                place, square = slice(rows[chosen[0]].start, rows[chosen[-1]].stop), np.zeros([len(by_quantity)] * 2)
+                place, square = (
+                    slice(rows[chosen[0]].start, rows[chosen[-1]].stop),
+                    np.zeros([len(by_quantity)] * 2),
+                )
                 square[place, place] = flat @ flat.T * (total / flat.shape[1]) / freedom / total
                 if axes == (2,) and units is not None:
                     square[place, place] += np.diag(by_quantity[place])
@@ -236,13 +251,17 @@ class Spread:
             drawn = [table for table in of_corpus if table.samples > 1]
             if samples := min((table.samples for table in drawn), default=0):
                 sizes = [len(table.values) for table in of_corpus]
-                sampled = place.start + np.flatnonzero(np.repeat([table.samples > 1 for table in of_corpus], sizes))
+                sampled = place.start + np.flatnonzero(
+                    np.repeat([table.samples > 1 for table in of_corpus], sizes)
+                )
                 named = ({"rows"}, {"rows", "examples"})
                 for names, square in zip(named, _squares_of_rows(drawn, samples), strict=True):
                     squares.append(np.zeros([len(by_quantity)] * 2))
                     squares[-1][np.ix_(sampled, sampled)] = square
                     members.append([source in names for source in SOURCES])
-                    freedoms.append((samples - 1) * (max(block.shape[3] - 1, 1) if len(names) > 1 else 1))
+                    freedoms.append(
+                        (samples - 1) * (max(block.shape[3] - 1, 1) if len(names) > 1 else 1)
+                    )
         effect_members = np.array(members, bool).reshape(-1, len(SOURCES))
         return cls(
             np.concatenate([effect[()].reshape(-1) for effect in effects]),
@@ -260,7 +279,9 @@ class Spread:
     @property
     def known(self) -> bool:
         """Whether there are enough seeds and units to estimate how much they vary."""
-        return (self.seeds > 1 or not self.seeded) and bool(self.members[self.members.sum(1) == 1, 2].any())
+        return (self.seeds > 1 or not self.seeded) and bool(
+            self.members[self.members.sum(1) == 1, 2].any()
+        )
 
     def estimate(self, weights: ArrayLike) -> Estimate:
         """Estimate a linear combination of the quantities.
@@ -271,8 +292,14 @@ class Spread:
         training rows is common to all seeds, so it is added once; its sum over corpora is at least 0.
         """
         combination, rows = np.asarray(weights, float), self.members[:, SOURCES.index("rows")]
-        squares, single = np.einsum("eij,i,j->e", self.squares, combination, combination), self.members.sum(1) == 1
-        signed, largest = squares * self.signs, (squares[single & ~rows] @ self.members[single & ~rows]).max(initial=0)
+        squares, single = (
+            np.einsum("eij,i,j->e", self.squares, combination, combination),
+            self.members.sum(1) == 1,
+        )
+        signed, largest = (
+            squares * self.signs,
+            (squares[single & ~rows] @ self.members[single & ~rows]).max(initial=0),
+        )
         variance = float(max(signed[~rows].sum(), largest) + max(signed[rows].sum(), 0))
         freedom = _freedom(variance, squares[single], self.freedoms[single]) if self.known else 0.0
         mean, skews = float(combination @ self.means), self._skews(squares, combination)
@@ -291,7 +318,9 @@ class Spread:
         if not self.known or not self.estimate(second).above(level):
             return Interval(top / bottom if bottom else math.nan, -math.inf, math.inf, math.inf)
         middle = top / bottom
-        if np.allclose(first, middle * second):  # a share that is known, such as the reliance of the floor
+        if np.allclose(
+            first, middle * second
+        ):  # a share that is known, such as the reliance of the floor
             return Interval(middle, middle, middle, middle)
 
         def end(tail: float, side: int) -> float:
@@ -302,7 +331,9 @@ class Spread:
 
             if excess(LARGEST_RELIANCE) <= 0:
                 return side * math.inf
-            return middle + side * brentq(excess, 0, LARGEST_RELIANCE) if excess(0) < 0 else middle  # no variance
+            return (
+                middle + side * brentq(excess, 0, LARGEST_RELIANCE) if excess(0) < 0 else middle
+            )  # no variance
 
         both = (1 - level) / 2
         return Interval(middle, end(both, -1), end(both, 1), end(1 - level, 1))
@@ -325,7 +356,9 @@ class Spread:
         larger. The growth follows from the third moment, as in Wilson's interval for a share. It is positive if rare
         units lie in this direction.
         """
-        deviation = math.sqrt(max(squares[self.members[:, 2] & (self.members.sum(1) == 1)].sum(), 0))
+        deviation = math.sqrt(
+            max(squares[self.members[:, 2] & (self.members.sum(1) == 1)].sum(), 0)
+        )
         if self.units is None or not deviation:
             return 0.0, 0.0
         cube = float(((combination @ self.units) ** 3).sum())
@@ -337,21 +370,31 @@ class Spread:
         """Return the share of the variance due to each source, without interactions."""
         signed, rows = squares * self.signs, self.members[:, SOURCES.index("rows")]
         total = float(signed[~rows].sum() + max(signed[rows].sum(), 0))
-        chosen = [rows if name == "rows" else of & ~rows for name, of in zip(SOURCES, self.members.T, strict=True)]
+        chosen = [
+            rows if name == "rows" else of & ~rows
+            for name, of in zip(SOURCES, self.members.T, strict=True)
+        ]
         parts = [max(float(signed[effects].sum()), 0.0) for effects in chosen]
         total = max(total, sum(parts))
-        return {name: part / total if total else 0.0 for name, part in zip(SOURCES, parts, strict=True)}
+        return {
+            name: part / total if total else 0.0 for name, part in zip(SOURCES, parts, strict=True)
+        }
 
 
 def _consecutive(sizes: Sequence[int]) -> list[slice]:
-    return [slice(stop - size, stop) for size, stop in zip(sizes, np.cumsum(sizes).tolist(), strict=True)]
+    return [
+        slice(stop - size, stop)
+        for size, stop in zip(sizes, np.cumsum(sizes).tolist(), strict=True)
+    ]
 
 
 def _on_common_units(tables: Sequence[PseudoValues]) -> np.ndarray:
     """Return the values of all tables of a corpus on all of their units, `[quantity, order, seed, unit]`."""
     if len(tables) == 1:
         return tables[0].values
-    units = [np.arange(table.values.shape[3]) if table.units is None else table.units for table in tables]
+    units = [
+        np.arange(table.values.shape[3]) if table.units is None else table.units for table in tables
+    ]
     every_unit = np.unique(np.concatenate(units))
     return np.concatenate([table.on(every_unit) for table in tables])
 
@@ -362,16 +405,24 @@ def _squares_of_rows(tables: Sequence[PseudoValues], samples: int) -> tuple[np.n
     This part is subtracted, because how samples differ on units is part of how units differ. The degrees of freedom are
     those of the whole, since the difference may be small by chance. Either includes the effect of one seed.
     """
-    drawn = [replace(each, values=each.resampled[:, None, :samples]) for each in tables if each.resampled is not None]
+    drawn = [
+        replace(each, values=each.resampled[:, None, :samples])
+        for each in tables
+        if each.resampled is not None
+    ]
     values = _on_common_units(drawn)[:, 0]
     means, units = values.mean(2), values.shape[2]
-    inner = values - values.mean(1, keepdims=True) - means[:, :, None] + means.mean(1)[:, None, None]
+    inner = (
+        values - values.mean(1, keepdims=True) - means[:, :, None] + means.mean(1)[:, None, None]
+    )
     flat = inner.reshape(len(inner), -1)
     of_units = flat @ flat.T / ((samples - 1) * max(units - 1, 1)) / units
     return np.cov(means), of_units
 
 
-def _effects(values: np.ndarray, subsets: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], np.ndarray]:
+def _effects(
+    values: np.ndarray, subsets: Sequence[tuple[int, ...]]
+) -> dict[tuple[int, ...], np.ndarray]:
     """Return the effects of orders, seeds and units (0, 1 and 2), and of subsets of them, on each quantity."""
     effects: dict[tuple[int, ...], np.ndarray] = {(): values.mean((1, 2, 3), keepdims=True)}
     for axes in subsets:
@@ -390,7 +441,9 @@ def holm(values: Sequence[float]) -> list[float]:
     return list(adjusted.tolist())
 
 
-def smallest_margin(seeds: int, seed_spread: float, example_spread: float, power: float = 0.8) -> float:
+def smallest_margin(
+    seeds: int, seed_spread: float, example_spread: float, power: float = 0.8
+) -> float:
     """Return the smallest margin at which a reliance of 0 can be shown to be acceptable with this `power`.
 
     `seed_spread` is the standard deviation of the reliance over seeds, `example_spread` its standard error due to
@@ -411,7 +464,10 @@ def _freedom(variance: float, parts: np.ndarray, freedoms: np.ndarray) -> float:
     What the total variance has above the sum of its `parts` `[source]` has infinite degrees of freedom.
     """
     penalised = parts * (1 + SMALL_SAMPLE_PENALTY / freedoms)
-    denominator, least = float((penalised**2 / freedoms).sum()), float(freedoms.min(initial=math.inf))
+    denominator, least = (
+        float((penalised**2 / freedoms).sum()),
+        float(freedoms.min(initial=math.inf)),
+    )
     if not denominator:
         return least
     return max(float((variance + (penalised - parts).sum()) ** 2) / denominator, least)

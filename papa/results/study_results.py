@@ -26,8 +26,27 @@ from papa.results.forest import COLUMNS as RELIANCE_COLUMNS
 from papa.results.summary import is_main, read_summary
 from papa.results.views import grid_views, rows_of
 
-CURVE_COLUMNS = ["model", "task", "constant", "order", "fraction", "kept", "heads", "mean", "low", "high"]
-CURVE_COLUMNS += ["trivial", "context_free", "status", "reliance", "reliance_low", "reliance_high", "reliance_bound"]
+CURVE_COLUMNS = [
+    "model",
+    "task",
+    "constant",
+    "order",
+    "fraction",
+    "kept",
+    "heads",
+    "mean",
+    "low",
+    "high",
+]
+CURVE_COLUMNS += [
+    "trivial",
+    "context_free",
+    "status",
+    "reliance",
+    "reliance_low",
+    "reliance_high",
+    "reliance_bound",
+]
 AVERAGES = "averages"
 """The folder of a saved study's averages."""
 
@@ -52,7 +71,11 @@ class Study:
     def reliance(self) -> pd.DataFrame:
         """Reliance with every head replaced, and their 95% intervals, on average, on each task and on its subsets."""
         path = self.folder / "tables" / "reliance.parquet"
-        return self._table("reliance") if path.exists() else pd.DataFrame(columns=list(RELIANCE_COLUMNS))
+        return (
+            self._table("reliance")
+            if path.exists()
+            else pd.DataFrame(columns=list(RELIANCE_COLUMNS))
+        )
 
     @property
     def curve(self) -> pd.DataFrame:
@@ -80,7 +103,9 @@ class Study:
         """
         return self._table("heads")
 
-    def constants(self, task: str, model: str | None = None, constant: str | None = None) -> Constants:
+    def constants(
+        self, task: str, model: str | None = None, constant: str | None = None
+    ) -> Constants:
         """Return the averages that replace a model's attention on a task.
 
         Args:
@@ -91,26 +116,48 @@ class Study:
         Raises:
             InputError: the study has no such task, model or constant, or several models, or its averages were deleted.
         """
-        models, tasks = (list(dict.fromkeys(names)) for names in zip(*self.config.pairs, strict=True))
-        every = dict.fromkeys(name for grid in self.config.analyses.values() for name in grid.constants)
+        models, tasks = (
+            list(dict.fromkeys(names)) for names in zip(*self.config.pairs, strict=True)
+        )
+        every = dict.fromkeys(
+            name for grid in self.config.analyses.values() for name in grid.constants
+        )
         of_texts = [name for name in every if not Constant.parse(name).data_free]
         corpus = self.config.tasks[_chosen("task", task, tasks)].corpus
-        replacing = Constant.parse(_chosen("constant", constant or next(iter(of_texts), None), of_texts))
-        about: dict[str, object] = {"model": _chosen("model", model, models), "corpus": replacing.corpus or corpus}
+        replacing = Constant.parse(
+            _chosen("constant", constant or next(iter(of_texts), None), of_texts)
+        )
+        about: dict[str, object] = {
+            "model": _chosen("model", model, models),
+            "corpus": replacing.corpus or corpus,
+        }
         about |= {"slots": self.config.corpora[corpus].slots, "kind": replacing.averaged}
-        paths = [path for path, of_averages in self._averages.items() if about.items() <= of_averages.items()]
+        paths = [
+            path
+            for path, of_averages in self._averages.items()
+            if about.items() <= of_averages.items()
+        ]
         if not paths or not paths[0].exists():
             missing = paths[0] if paths else about
-            raise InputError(f"The averages {missing} are missing; run the study again to compute them.")
+            raise InputError(
+                f"The averages {missing} are missing; run the study again to compute them."
+            )
         averages = Constants.load(paths[0])
         return averages.tied(replacing.start) if replacing.start in TIED else averages
 
     @property
     def _averages(self) -> dict[Path, Mapping[str, object]]:
         """The content of each file of averages, which `save` copies to the folder."""
-        made = {Path(each["path"]): each["about"] for each in self._artefacts if each["stage"] == "average"}
+        made = {
+            Path(each["path"]): each["about"]
+            for each in self._artefacts
+            if each["stage"] == "average"
+        }
         copies = self.folder / AVERAGES
-        return {copies / path.name if copies.exists() else self.folder / path: about for path, about in made.items()}
+        return {
+            copies / path.name if copies.exists() else self.folder / path: about
+            for path, about in made.items()
+        }
 
     @property
     def page(self) -> Path:
@@ -129,7 +176,9 @@ class Study:
             InputError: the folder exists.
         """
         if Path(folder).exists():
-            raise InputError(f"{folder} exists, and papa never overwrites a folder; give another folder.")
+            raise InputError(
+                f"{folder} exists, and papa never overwrites a folder; give another folder."
+            )
         for name in ("tables", "figures", "report"):
             if (self.folder / name).exists():
                 shutil.copytree(self.folder / name, Path(folder) / name)
@@ -174,8 +223,14 @@ def load(folder: PathLike) -> Study:
     results = Path(folder)
     made_from = next(iter(sorted((results / "report").glob("*.json"))), None)
     if made_from is None or not (results / "report" / "index.html").exists():
-        problem = "has no HTML report, so it is not a finished study" if results.is_dir() else "is not a folder"
-        raise InputError(f"{folder} {problem}; give a results folder, and finish its study with `papa run`.")
+        problem = (
+            "has no HTML report, so it is not a finished study"
+            if results.is_dir()
+            else "is not a folder"
+        )
+        raise InputError(
+            f"{folder} {problem}; give a results folder, and finish its study with `papa run`."
+        )
     content = read_json(made_from)
     return Study(results.absolute(), Config.model_validate(content["config"]), content["artefacts"])
 
@@ -193,7 +248,9 @@ def write_kept_heads(heads: pd.DataFrame, target: PathLike, fraction: str = "1/2
     """
     written, share = [], Fraction(lowest_terms(fraction))
     if heads.empty:
-        raise InputError("The study has no learned order of heads; run it with a fraction between 0 and 1.")
+        raise InputError(
+            "The study has no learned order of heads; run it with a fraction between 0 and 1."
+        )
     for names, rows in heads.groupby(["model", "task", "constant", "order", "seed"], sort=False):
         best = rows.sort_values("rank", ascending=False)[["layer", "head"]]
         file = Path(target, "-".join(map(str, names)) + ".csv")
@@ -208,6 +265,12 @@ def _chosen(noun: str, name: str | None, names: Sequence[str]) -> str:
     if name is None and len(names) == 1:
         return names[0]
     if name is None or name not in names:
-        problem = f"no {noun} {name!r}" if name else f"several {noun}s" if names else f"no {noun} computed from texts"
+        problem = (
+            f"no {noun} {name!r}"
+            if name
+            else f"several {noun}s"
+            if names
+            else f"no {noun} computed from texts"
+        )
         raise InputError(f"The study has {problem}; give one of: {', '.join(names) or 'none'}.")
     return name

@@ -19,7 +19,13 @@ from papa.files import REBUILD, PathLike, read_json, read_table
 from papa.results.outcomes import ALL, VARIANT_KEYS, TaskOutcomes, is_probed
 from papa.results.phrases import COVERED, RELIANCE_NOTE, floor_name, reliance_text, share_replaced
 from papa.results.reliance import COUNTS, RELIANCE_COLUMNS, reliances_of
-from papa.results.scores import DATA_COLUMNS, METRIC_COLUMNS, RECIPE_COLUMNS, SETTING_COLUMNS, without_draws
+from papa.results.scores import (
+    DATA_COLUMNS,
+    METRIC_COLUMNS,
+    RECIPE_COLUMNS,
+    SETTING_COLUMNS,
+    without_draws,
+)
 from papa.results.table import Table, mean_text, metric_name, printable, score_text, texts, used
 
 if TYPE_CHECKING:
@@ -76,7 +82,9 @@ def summary_of(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     originals = originals.set_index([*shared])[["mean", "low", "high"]]
     original = originals.reindex(pd.MultiIndex.from_frame(shared)).set_index(rows.index)
     defined = ((original["low"] > 0) | (original["high"] < 0)) & has_drop(rows["metric"])
-    rows["relative_drop"] = ((original["mean"] - rows["mean"]) / original["mean"].abs()).where(defined)
+    rows["relative_drop"] = ((original["mean"] - rows["mean"]) / original["mean"].abs()).where(
+        defined
+    )
     by = ["model", "task", "fraction", "constant", "order", "metric", "subset"]
     rows = rows.sort_values(by, key=_sort_key, kind="stable")
     return rows[list(SUMMARY_COLUMNS | RECIPE_COLUMNS)].reset_index(drop=True)
@@ -116,13 +124,17 @@ def series(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """
     constants, orders = rows["constant"], rows["order"]
     names = set(constants.dropna())
-    only_floors = {name for name in CONTEXT_FREE if set(rows.loc[constants.eq(name), "fraction"]) == {"0"}}
+    only_floors = {
+        name for name in CONTEXT_FREE if set(rows.loc[constants.eq(name), "fraction"]) == {"0"}
+    }
     shown = names - only_floors or names  # the floor has a column
     replaced, parts = rows[constants.isin(shown)], []
     for constant, order in replaced[["constant", "order"]].drop_duplicates().to_numpy().tolist():
         ordered = isinstance(order, str)
         exact = constants.eq(constant) & (orders.eq(order) if ordered else orders.isna())
-        belongs = rows["task"].isin(rows.loc[exact, "task"]) & (constants.isna() | constants.eq(constant))
+        belongs = rows["task"].isin(rows.loc[exact, "task"]) & (
+            constants.isna() | constants.eq(constant)
+        )
         if not ordered:
             belongs &= ~rows["task"].isin(rows.loc[constants.eq(constant) & orders.notna(), "task"])
         words = f"{constant} constants{f', {order} order' if ordered else ''}"
@@ -147,7 +159,9 @@ def tables_of(rows: pd.DataFrame) -> list[Table]:
             (". Other metrics", block["main"].eq(False), by_metric),
         ):
             if selected.any():
-                tables.append(Table(f"{title}{name}", by_fraction(block, selected, names), len(names)))
+                tables.append(
+                    Table(f"{title}{name}", by_fraction(block, selected, names), len(names))
+                )
     data = Table("Data", data_of(rows[is_main(rows)]), 2, DATA_NOTE)
     return [*tables, data, *recipe_tables(rows)]
 
@@ -159,7 +173,12 @@ def print_summary(rows: pd.DataFrame, console: Console) -> None:
         console.print(printable(title), style="bold")
         headings = headings_of(block)
         shown, names = _laid_out(block, block["main"].eq(True), {"": "indented"})
-        tables = [("Score", _with_floors(names, shown).join(_cells(shown, "score_text", fractions_of(block))))]
+        tables = [
+            (
+                "Score",
+                _with_floors(names, shown).join(_cells(shown, "score_text", fractions_of(block))),
+            )
+        ]
         if shown["reliance"].notna().any():
             below_one = [fraction for fraction in fractions_of(block) if fraction != "1"]
             reliances = _cells(shown, "reliance_text", below_one).replace("", "-")
@@ -178,7 +197,9 @@ def _blocks(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     ]
 
 
-def by_fraction(rows: pd.DataFrame, selected: pd.Series[bool], names: Mapping[str, str]) -> pd.DataFrame:
+def by_fraction(
+    rows: pd.DataFrame, selected: pd.Series[bool], names: Mapping[str, str]
+) -> pd.DataFrame:
     """Return the cells of a table: floors, the score at each fraction, and drop and reliance at the smallest fraction.
 
     The table has a row for each task, metric and subset of the `selected` rows, and for each `line` if the rows of a
@@ -191,7 +212,10 @@ def by_fraction(rows: pd.DataFrame, selected: pd.Series[bool], names: Mapping[st
     drop, reliance = at_last["relative_drop"].map(mean_text), at_last["reliance_text"].fillna("-")
     headings = headings_of(rows)
     cells = _by_number(_cells(shown, "score_text", fractions), headings)
-    last = {f"{name} at {headings[fractions[-1]]}": text for name, text in (("drop", drop), ("reliance", reliance))}
+    last = {
+        f"{name} at {headings[fractions[-1]]}": text
+        for name, text in (("drop", drop), ("reliance", reliance))
+    }
     return _with_floors(table, shown).join(cells).assign(**last)
 
 
@@ -201,7 +225,9 @@ def headings_of(rows: pd.DataFrame) -> dict[str, str]:
     for fraction in fractions_of(rows):
         numbers = rows.loc[rows["fraction"].eq(fraction), ["kept", "heads"]].drop_duplicates()
         kept, heads = numbers.iloc[0]
-        headings[fraction] = f"{heads - kept:,} of {heads:,}" if len(numbers) == 1 else share_replaced(fraction)
+        headings[fraction] = (
+            f"{heads - kept:,} of {heads:,}" if len(numbers) == 1 else share_replaced(fraction)
+        )
     return headings
 
 
@@ -229,19 +255,28 @@ def _laid_out(
 
 
 def _cells(shown: pd.DataFrame, text: str, fractions: list[str]) -> pd.DataFrame:
-    return shown.pivot(index="row", columns="fraction", values=text).reindex(columns=fractions).fillna("")
+    return (
+        shown.pivot(index="row", columns="fraction", values=text)
+        .reindex(columns=fractions)
+        .fillna("")
+    )
 
 
 def _with_floors(table: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
     by_row = shown.groupby("row")
-    floors = {floor_name(name): [score_text(score, math.nan) for score in by_row[name].first()] for name in FLOORS}
+    floors = {
+        floor_name(name): [score_text(score, math.nan) for score in by_row[name].first()]
+        for name in FLOORS
+    }
     return table.assign(**floors)
 
 
 def legend(rows: pd.DataFrame) -> str:
     """Return the note below tables by fraction, which explains columns, cells, drops and reliance."""
     columns = f"Columns: {BY_NUMBER}."
-    return " ".join((columns, score_note(rows), DROP_NOTE, RELIANCE_NOTE, exclusion_note(rows))).strip()
+    return " ".join(
+        (columns, score_note(rows), DROP_NOTE, RELIANCE_NOTE, exclusion_note(rows))
+    ).strip()
 
 
 def cluster_note(config: Config) -> str:
@@ -262,15 +297,25 @@ def exclusion_note(rows: pd.DataFrame) -> str:
     """Return a sentence that lists the tasks without a reliance and the reasons; empty if there are none."""
     main = rows[is_main(rows)].drop_duplicates(["model", "task"])
     several = main["model"].nunique() > 1
-    named = main.loc[main["status"].ne(COUNTS), ["model", "title", "status"]].dropna().itertuples(index=False)
-    reasons = [f"{title}{f' ({model})' if several else ''}: {status}" for model, title, status in named]
+    named = (
+        main.loc[main["status"].ne(COUNTS), ["model", "title", "status"]]
+        .dropna()
+        .itertuples(index=False)
+    )
+    reasons = [
+        f"{title}{f' ({model})' if several else ''}: {status}" for model, title, status in named
+    ]
     return f"Excluded (-): {'; '.join(reasons)}." if reasons else ""
 
 
 def score_note(rows: pd.DataFrame) -> str:
     """Return the sentences that explain the cells with scores."""
     main = rows[is_main(rows)]
-    notes = [measure.note for name, measure in METRICS.items() if measure.note and main["metric"].eq(name).any()]
+    notes = [
+        measure.note
+        for name, measure in METRICS.items()
+        if measure.note and main["metric"].eq(name).any()
+    ]
     seeds = main.loc[is_probed(main["metric"]), "seeds"]
     notes += [MODEL_HEAD_NOTE] if notes else []
     if seeds.empty:
@@ -279,7 +324,9 @@ def score_note(rows: pd.DataFrame) -> str:
     over = f"{most}" if least == most else f"{least} to {most}"
     note = f"mean over {over} seeds ± half-width of the 95% interval over {COVERED}"
     note += "; a single seed has no interval" if least == 1 else ""
-    return " ".join([f"Cells: validation score, {'one seed, so no interval' if most == 1 else note}.", *notes])
+    return " ".join(
+        [f"Cells: validation score, {'one seed, so no interval' if most == 1 else note}.", *notes]
+    )
 
 
 def data_of(rows: pd.DataFrame) -> pd.DataFrame:
@@ -299,8 +346,14 @@ def recipe_tables(rows: pd.DataFrame) -> list[Table]:
     if trained.empty:
         return []
     main = trained.drop_duplicates(["model", "task"])
-    cells = {"task": main["title"], "model": main["model"], "learning rate": main["learning_rate"].map("{:g}".format)}
-    cells |= {name: main[name.replace(" ", "_")].map("{:.0f}".format) for name in ("batch size", "epochs")}
+    cells = {
+        "task": main["title"],
+        "model": main["model"],
+        "learning rate": main["learning_rate"].map("{:g}".format),
+    }
+    cells |= {
+        name: main[name.replace(" ", "_")].map("{:.0f}".format) for name in ("batch size", "epochs")
+    }
     cells |= {"training rows": main["rows_train"].map("{:,.0f}".format), "layout": main["style"]}
     return [Table("Training of probes", pd.DataFrame(cells), 2)]
 

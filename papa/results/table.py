@@ -24,8 +24,19 @@ LATEX_ESCAPES = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
-    | {"[": "{[}", "*": "{*}"}  # at the start of a row, LaTeX would read them as options of the row before
-    | {"±": r"$\pm$", "−": "$-$", "×": r"$\times$", "·": r"$\cdot$", "→": r"$\to$", "²": "$^2$", "…": r"\dots{}"}
+    | {
+        "[": "{[}",
+        "*": "{*}",
+    }  # at the start of a row, LaTeX would read them as options of the row before
+    | {
+        "±": r"$\pm$",
+        "−": "$-$",
+        "×": r"$\times$",
+        "·": r"$\cdot$",
+        "→": r"$\to$",
+        "²": "$^2$",
+        "…": r"\dots{}",
+    }
     | {"δ": r"$\delta$", "λ": r"$\lambda$", "τ": r"$\tau$"}
 )
 
@@ -58,7 +69,10 @@ class Table:
 
     def markdown(self) -> str:
         """Format the table in Markdown, with all markup in cells escaped."""
-        cells = [[escape_markdown(cell).replace("|", "\\|") for cell in row] for row in [self.header, *self.rows]]
+        cells = [
+            [escape_markdown(cell).replace("|", "\\|") for cell in row]
+            for row in [self.header, *self.rows]
+        ]
         header, *lines = ["| " + " | ".join(row) + " |" for row in cells]
         return "\n".join([header, "|" + " --- |" * len(self.header), *lines])
 
@@ -66,14 +80,23 @@ class Table:
         """Format the table as a LaTeX `table` with booktabs rules, with the title above it and the note below it."""
         columns = "l" * self.names + "r" * (len(self.header) - self.names)
         lines = [" & ".join(map(_latex_cell, row)) + r" \\" for row in self.rows]
-        rules = self.rules if len(self.rules) < len(lines) else ()  # a rule above each row would separate nothing
+        rules = (
+            self.rules if len(self.rules) < len(lines) else ()
+        )  # a rule above each row would separate nothing
         ruled = ["\\midrule\n" * (index in {0, *rules}) + line for index, line in enumerate(lines)]
         caption = f"{self.title.rstrip('.')}."
-        below = [r"\par\smallskip", rf"\parbox{{\linewidth}}{{\footnotesize {escape_latex(self.note)}}}"]
+        below = [
+            r"\par\smallskip",
+            rf"\parbox{{\linewidth}}{{\footnotesize {escape_latex(self.note)}}}",
+        ]
         end = [r"\bottomrule", r"\end{tabular}", *(below if self.note else []), r"\end{table}", ""]
         begin = ["% needs \\usepackage{booktabs}", r"\begin{table}", r"\centering"]
         begin += [rf"\caption{{{escape_latex(caption)}}}"]
-        begin += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", " & ".join(map(_latex_cell, self.header)) + r" \\"]
+        begin += [
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            " & ".join(map(_latex_cell, self.header)) + r" \\",
+        ]
         return "\n".join([*begin, *ruled, *end])
 
     def fitting(self, width: int) -> list[Table]:
@@ -87,7 +110,10 @@ class Table:
                 taken = names
             groups[-1].append(index)
             taken += column_width + 1
-        return [replace(self, frame=self.frame.iloc[:, [*range(self.names), *group]]) for group in groups]
+        return [
+            replace(self, frame=self.frame.iloc[:, [*range(self.names), *group]])
+            for group in groups
+        ]
 
     def print(self, console: Console) -> None:
         """Print the table; if it is too wide, cells are wrapped, columns of names at `NAME_WIDTH` characters."""
@@ -96,7 +122,12 @@ class Table:
 
         title = printable(self.title) or None
         table = Printed(
-            box=SIMPLE_HEAD, show_edge=False, padding=0, title=title, title_justify="left", title_style="bold"
+            box=SIMPLE_HEAD,
+            show_edge=False,
+            padding=0,
+            title=title,
+            title_justify="left",
+            title_style="bold",
         )
         widths = self._widths()
         too_wide = sum(widths) + len(widths) > console.width
@@ -145,7 +176,9 @@ def _latex_cell(text: str) -> str:
     return rf"\textbf{{{escape_latex(bold[1])}}}" if bold else escape_latex(text)
 
 
-def write_pages(title: str, tables: Sequence[Table], note: str, markdown: PathLike, latex: PathLike) -> None:
+def write_pages(
+    title: str, tables: Sequence[Table], note: str, markdown: PathLike, latex: PathLike
+) -> None:
     """Write `tables` in Markdown and in LaTeX; in LaTeX, `note` is below each table that has no note."""
     text = [f"# {escape_markdown(title)}", "", escape_markdown(note)]
     for table in tables:
@@ -153,7 +186,11 @@ def write_pages(title: str, tables: Sequence[Table], note: str, markdown: PathLi
         text += ["", escape_markdown(table.note)] if table.note else []
         text += ["", table.markdown()]
     titled = [
-        replace(table, title=f"{title}, {table.title}" if table.title else title, note=table.note or note).latex()
+        replace(
+            table,
+            title=f"{title}, {table.title}" if table.title else title,
+            note=table.note or note,
+        ).latex()
         for table in tables
     ]
     for path, lines in ((markdown, [*text, ""]), (latex, titled)):
@@ -165,7 +202,9 @@ def score_text(mean: float, half_width: float) -> str:
     """Format a score and its half-width: "0.805 ±.064"; "-" if the score is undefined."""
     if pd.isna(mean):
         return "-"
-    return f"{mean:.3f}" + ("" if pd.isna(half_width) else f" ±{half_width:.3f}".replace("±0.", "±."))
+    return f"{mean:.3f}" + (
+        "" if pd.isna(half_width) else f" ±{half_width:.3f}".replace("±0.", "±.")
+    )
 
 
 def percent(share: float | None, decimals: int | None = 0) -> str:
@@ -189,7 +228,9 @@ def mean_text(share: float | None) -> str:
 
 def texts(format_row: Callable[..., str], rows: pd.DataFrame, *columns: str) -> list[str]:
     """Format each row from some of its columns."""
-    return [format_row(*values) for values in zip(*(rows[column] for column in columns), strict=True)]
+    return [
+        format_row(*values) for values in zip(*(rows[column] for column in columns), strict=True)
+    ]
 
 
 def metric_name(metric: str, positive: object = None) -> str:

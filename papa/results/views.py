@@ -49,17 +49,28 @@ class GridView:
     @property
     def common_settings(self) -> str:
         """The settings that all lines of the grid share: "Model: minilm; order: λ."."""
-        text = "; ".join(f"{name}: {values[0]}" for name, values in self._settings().items() if len(values) == 1)
+        text = "; ".join(
+            f"{name}: {values[0]}" for name, values in self._settings().items() if len(values) == 1
+        )
         return f"{text[:1].upper()}{text[1:]}." if text else ""
 
     def line(self, model: str, constant: str, order: str) -> str:
         """Return the name of the line of a model, a constant and an order."""
-        names = {"model": model, "constants": constant_name(constant, self.constants), "order": order_name(order)}
+        names = {
+            "model": model,
+            "constants": constant_name(constant, self.constants),
+            "order": order_name(order),
+        }
         return " / ".join(names[name] for name in self.varied)
 
     def _settings(self) -> dict[str, list[str]]:
-        settings = {"model": list(self.models), "constants": list(map(constant_name, self.constants))}
-        return settings | ({"order": list(map(order_name, self.orders))} if self.has_between else {})
+        settings = {
+            "model": list(self.models),
+            "constants": list(map(constant_name, self.constants)),
+        }
+        return settings | (
+            {"order": list(map(order_name, self.orders))} if self.has_between else {}
+        )
 
 
 def grid_views(config: Config) -> list[GridView]:
@@ -87,9 +98,18 @@ def rows_of(grid: GridView, rows: pd.DataFrame) -> pd.DataFrame:
     orders = grid.orders if grid.has_between else grid.orders[:1]
     requested = pd.DataFrame(
         [
-            {"line": grid.line(model, constant, order), "task": task, "model": model, "fraction": fraction}
+            {
+                "line": grid.line(model, constant, order),
+                "task": task,
+                "model": model,
+                "fraction": fraction,
+            }
             | {"name": None if fraction == "1" else constant}
-            | {"constant": None if fraction == "1" else Constant.parse(constant).for_corpus(corpus).name}
+            | {
+                "constant": None
+                if fraction == "1"
+                else Constant.parse(constant).for_corpus(corpus).name
+            }
             | {"order": None if fraction in END_FRACTIONS else order}
             for (task, corpus), model, constant, order in product(
                 grid.tasks.items(), grid.models, grid.constants, orders

@@ -54,36 +54,62 @@ def test_the_report_opens_without_an_error_and_asks_no_network(chromium, page, w
     browser = opened(chromium, page, width, theme)
     assert browser.get_log("browser") == [] and browser.title.startswith("made: ")
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    requests = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    requests = [
+        event["params"]["request"]["url"]
+        for event in events
+        if event["method"] == "Network.requestWillBeSent"
+    ]
     assert requests and all(url == page or url.startswith("data:") for url in requests)
-    assert browser.execute_script(SIDEWAYS) == 0, "only tables scroll sideways, and only on wide screens"
+    assert browser.execute_script(SIDEWAYS) == 0, (
+        "only tables scroll sideways, and only on wide screens"
+    )
     assert browser.execute_script(DRAWN) and len(heads(browser)) == LAYERS * HEADS
-    dark = browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
+    dark = (
+        browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+        == "rgb(20, 23, 26)"
+    )
     assert dark == (theme == "dark")
 
 
 def test_a_click_or_an_arrow_chooses_a_head_and_shows_its_matrix(chromium, page):
     browser = opened(chromium, page)
     first = browser.execute_script(COLOURS)
-    assert len(first) == 4 * SLOTS**2 and text(browser, "chosen").startswith(f"Layer 0, head 0: λ {learned(0, 0):.3f}.")
-    assert first[4 * (2 * SLOTS + 4) :][:4] == [200, 200, 200, 255], "no example has slots 2 and 4 both"
+    assert len(first) == 4 * SLOTS**2 and text(browser, "chosen").startswith(
+        f"Layer 0, head 0: λ {learned(0, 0):.3f}."
+    )
+    assert first[4 * (2 * SLOTS + 4) :][:4] == [200, 200, 200, 255], (
+        "no example has slots 2 and 4 both"
+    )
     heads(browser)[HEADS + 2].click()
     assert text(browser, "chosen").startswith(f"Layer 1, head 2: λ {learned(0, HEADS + 2):.3f}.")
     assert browser.execute_script(COLOURS) != first
-    for key, layer, head in ((Keys.ARROW_DOWN, 2, 2), (Keys.ARROW_DOWN, 2, 2), (Keys.ARROW_LEFT, 2, 1)):
+    for key, layer, head in (
+        (Keys.ARROW_DOWN, 2, 2),
+        (Keys.ARROW_DOWN, 2, 2),
+        (Keys.ARROW_LEFT, 2, 1),
+    ):
         ActionChains(browser).send_keys(key).perform()
         assert text(browser, "chosen").startswith(f"Layer {layer}, head {head}")
-    assert browser.switch_to.active_element.get_attribute("aria-label").startswith("Layer 2, head 1: λ")
+    assert browser.switch_to.active_element.get_attribute("aria-label").startswith(
+        "Layer 2, head 1: λ"
+    )
     assert [head.get_attribute("tabindex") for head in heads(browser)].count("0") == 1
     ActionChains(browser).move_to_element(browser.find_element(By.ID, "matrix")).perform()
     middle = SLOTS // 2
     mean = float(averages().mean[2, 1, middle, middle])
     query, _, shown = text(browser, "cell").rpartition(": ")
-    assert query == f"Query slot {middle}, key slot {middle}" and float(shown) == pytest.approx(mean, rel=0.02)
+    assert query == f"Query slot {middle}, key slot {middle}" and float(shown) == pytest.approx(
+        mean, rel=0.02
+    )
 
 
 def test_constants_that_need_no_text_have_a_map_without_matrices(chromium, tmp_path):
     run = CONFIG["run"] | {"tasks": ["second"], "constants": ["zeros", "identity"]}
     browser = opened(chromium, address(tmp_path, run=run, grids={}))
-    assert not browser.find_element(By.ID, "matrix").is_displayed() and browser.get_log("browser") == []
-    assert text(browser, "chosen").endswith("What replaces its attention is not an average over texts.")
+    assert (
+        not browser.find_element(By.ID, "matrix").is_displayed()
+        and browser.get_log("browser") == []
+    )
+    assert text(browser, "chosen").endswith(
+        "What replaces its attention is not an average over texts."
+    )

@@ -12,7 +12,9 @@ STORED = nbformat.read(REPOSITORY / "docs/notebook.ipynb", as_version=4)
 
 
 def outputs(notebook):
-    return [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    return [
+        output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,8 @@ def test_what_is_stored_is_what_it_shows(executed):
         assert cell.source == stored.source
         if cell.cell_type == "code":
             shown, expected = (
-                [sorted(output.data) for output in part.outputs if "data" in output] for part in (cell, stored)
+                [sorted(output.data) for output in part.outputs if "data" in output]
+                for part in (cell, stored)
             )
             assert shown == expected, cell.source
     assert sum("image/png" in output.get("data", {}) for output in outputs(STORED)) == 4
@@ -50,7 +53,9 @@ def test_the_answers_are_those_that_are_known(executed):
     shown = [str(output.get("data", {}).get("text/plain", "")) for output in outputs(executed)]
     (curve,) = [text.splitlines()[1:] for text in shown if "replaced" in text and "score" in text]
     scores = [float(row.split()[2]) for row in curve]
-    assert all(abs(score - scores[0]) < 0.01 for score in scores[:10]) and scores[10] < scores[0] - 0.5
+    assert (
+        all(abs(score - scores[0]) < 0.01 for score in scores[:10]) and scores[10] < scores[0] - 0.5
+    )
     (study,) = [text for text in shown if text.startswith("<papa.Study")]
     interval = re.search(r"reliance is \S+ \(95% interval (-?[0-9]+) to ", study)
     assert interval and int(interval[1]) > 0

@@ -35,8 +35,12 @@ def test_links_lead_somewhere(page):
         assert place.exists(), f"{page.name} links to {target}, which is not there"
         if heading:
             headings = re.findall("^#+ (.*)", place.read_text(encoding="utf-8"), re.MULTILINE)
-            anchors = [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in headings]
-            assert heading in anchors, f"{page.name} links to {target}, and {place.name} has no such heading"
+            anchors = [
+                re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in headings
+            ]
+            assert heading in anchors, (
+                f"{page.name} links to {target}, and {place.name} has no such heading"
+            )
 
 
 def test_the_readme_leads_to_every_page():
@@ -46,7 +50,10 @@ def test_the_readme_leads_to_every_page():
         page = ahead.pop()
         if page in PAGES and page not in reached:
             reached.add(page)
-            ahead += [(page.parent / path).resolve() for path in re.findall(r"\]\(([^)\s:#]+\.md)", text_of(page))]
+            ahead += [
+                (page.parent / path).resolve()
+                for path in re.findall(r"\]\(([^)\s:#]+\.md)", text_of(page))
+            ]
     assert set(PAGES) - reached == {REPOSITORY / "data/README.md"}
 
 
@@ -61,22 +68,36 @@ def test_pages_are_few_and_short():
 def test_numbers_of_the_readme_are_those_of_its_pages():
     def numbers(text):
         return re.findall(
-            r"−?\d*\.\d+|−?\d+% \(.*?\)", re.sub(" ±[.0-9]+|[.0-9]+%(?! \\()", "", text.replace("-", "−"))
+            r"−?\d*\.\d+|−?\d+% \(.*?\)",
+            re.sub(" ±[.0-9]+|[.0-9]+%(?! \\()", "", text.replace("-", "−")),
         )
 
     def row(page, *names):
         return numbers(
-            next(line for line in text_of(page).splitlines() if all(f"| {each} |" in line for each in names))
+            next(
+                line
+                for line in text_of(page).splitlines()
+                if all(f"| {each} |" in line for each in names)
+            )
         )
 
-    rows = [line.split("|")[1:-1] for line in text_of("README.md").splitlines() if "→" in line and line[0] == "|"]
+    rows = [
+        line.split("|")[1:-1]
+        for line in text_of("README.md").splitlines()
+        if "→" in line and line[0] == "|"
+    ]
     for name, paper, paper_reliance, ours, reliance in rows[:6]:
         task = re.search(r"\((.*)\)", name)[1]
         original, zeros, identity, averages, share = row("docs/published.md", "RoBERTa BASE", task)
         assert numbers(paper + paper_reliance) == [original, averages, max(zeros, identity), share]
         _, floor, *others = row("docs/results.md", task)
         scores = [number for number in others if "%" not in number]
-        assert numbers(ours + reliance) == [scores[0], scores[-1], floor, *others[-1:] * ("%" in reliance)]
+        assert numbers(ours + reliance) == [
+            scores[0],
+            scores[-1],
+            floor,
+            *others[-1:] * ("%" in reliance),
+        ]
     for name, scores, reliance in rows[6:]:
         assert numbers(scores + reliance) == row("docs/decoders.md", name.split()[-1])
 
@@ -90,7 +111,9 @@ def quoted(page):
 
 def test_every_explained_sentence_is_one_of_the_first_study():
     [_, conclusion] = quoted("docs/start.md")  # the first is the demo's
-    explained = re.findall(r'^\*\*"(.*?)"\*\*$', text_of("docs/reading-a-claim.md"), re.MULTILINE | re.DOTALL)
+    explained = re.findall(
+        r'^\*\*"(.*?)"\*\*$', text_of("docs/reading-a-claim.md"), re.MULTILINE | re.DOTALL
+    )
     assert explained and all(" ".join(sentence.split()) in conclusion for sentence in explained)
 
 
@@ -109,12 +132,16 @@ def test_the_python_of_the_page_of_own_data_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").symlink_to(REPOSITORY / "data")
     names = {}
-    exec("\n".join(re.findall("```python\n(.*?)```", text_of("docs/own-data.md"), re.DOTALL)), names)
+    exec(
+        "\n".join(re.findall("```python\n(.*?)```", text_of("docs/own-data.md"), re.DOTALL)), names
+    )
     assert (tmp_path / "saved/report/index.html").exists()
     end = names["study"].claims["claims"][-1]
     quoted_interval = re.search(r"interval (\d+) to[\s>]+(\d+)%", text_of("docs/own-data.md"))
     low, high = (int(end) / 100 for end in quoted_interval.groups())
-    assert end["task"] and end["fraction"] == "0" and low < end["reliance"] < high, "the first example has a finding"
+    assert end["task"] and end["fraction"] == "0" and low < end["reliance"] < high, (
+        "the first example has a finding"
+    )
 
 
 def test_the_first_config_of_the_page_on_keys_is_one():
@@ -126,12 +153,23 @@ def test_one_version_everywhere():
     citation = yaml.safe_load(text_of("CITATION.cff"))
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()
     project = tomllib.loads(text_of("pyproject.toml"))["project"]
-    assert citation["version"] == citation["preferred-citation"]["version"] == project["version"] == papa.__version__
+    assert (
+        citation["version"]
+        == citation["preferred-citation"]["version"]
+        == project["version"]
+        == papa.__version__
+    )
     # between two releases, results name the one to come
     released = re.search(r"^## \[([0-9.]+)\] - (\S+)$", text_of("CHANGELOG.md"), re.MULTILINE)
-    unreleased = re.search(r"^## \[Unreleased\]\n\nThis will be ([0-9.]+)\. ", text_of("CHANGELOG.md"), re.MULTILINE)
+    unreleased = re.search(
+        r"^## \[Unreleased\]\n\nThis will be ([0-9.]+)\. ", text_of("CHANGELOG.md"), re.MULTILINE
+    )
     assert papa.__version__ == (f"{unreleased[1]}.dev0" if unreleased else released[1])
     if not unreleased:
-        assert str(citation["date-released"]) == released[2] == date.fromisoformat(released[2]).isoformat()
+        assert (
+            str(citation["date-released"])
+            == released[2]
+            == date.fromisoformat(released[2]).isoformat()
+        )
     assert citation["license"] == project["license"]
     assert all(reference["doi"] in text_of("README.md") for reference in citation["references"])

@@ -47,7 +47,9 @@ def test_links_get_the_places_of_the_site(tmp_path):
 
 
 def test_the_reference_of_python_names_what_papa_has():
-    named = re.findall(r"^::: papa\.(\w+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    named = re.findall(
+        r"^::: papa\.(\w+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert sorted(named) == papa.__all__
 
 
@@ -60,7 +62,14 @@ def test_pages_repeat_the_code(name):
 def test_the_examples_of_the_reference_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
-    exec("\n".join(re.findall("```python\n(.*?)```", (DOCS / "api.md").read_text(encoding="utf-8"), re.DOTALL)), names)
+    exec(
+        "\n".join(
+            re.findall(
+                "```python\n(.*?)```", (DOCS / "api.md").read_text(encoding="utf-8"), re.DOTALL
+            )
+        ),
+        names,
+    )
     at = names["inputs"]["attention_mask"].bool()
     expected = names["model"].hidden_states(names["inputs"], names["average"])[:, -1]
     assert (names["outputs"].last_hidden_state - expected)[at].abs().max() < 1e-4
@@ -92,7 +101,9 @@ def built():
     done = subprocess.run([sys.executable, DOCS / "site.py"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     files = (site.BUILD / "site").glob("*.html")
-    return {file.name: file.read_text(encoding="utf-8") for file in files if file.name != "404.html"}
+    return {
+        file.name: file.read_text(encoding="utf-8") for file in files if file.name != "404.html"
+    }
 
 
 @pytest.mark.slow
@@ -101,16 +112,24 @@ def test_the_site_has_no_dead_link(built):
     pages = {name: Page(text) for name, text in built.items()}
     for name in site.UNLISTED:
         linked = [page for page in pages.values() if name.replace(".md", ".html") in page.links]
-        assert linked and pages[name.replace(".md", ".html")].counts["input"], f"{name} is linked, and has its filter"
+        assert linked and pages[name.replace(".md", ".html")].counts["input"], (
+            f"{name} is linked, and has its filter"
+        )
     for name, page in pages.items():
         for target in page.links + page.loads:
             path, _, heading = target.partition("#")
             if re.match("[a-z]+:", target):
                 assert target in page.links, f"{name} loads {target} from elsewhere"
                 continue
-            file = (site.BUILD / "site" / unquote(path)).resolve() if path else site.BUILD / "site" / name
+            file = (
+                (site.BUILD / "site" / unquote(path)).resolve()
+                if path
+                else site.BUILD / "site" / name
+            )
             file = file / "index.html" if file.is_dir() else file
             assert file.exists(), f"{name} leads to {target}, which is not there"
             if heading and file.name in pages:
-                assert unquote(heading) in pages[file.name].places, f"{name} leads to {target}, which is not there"
+                assert unquote(heading) in pages[file.name].places, (
+                    f"{name} leads to {target}, which is not there"
+                )
     assert pages["api.html"].places >= {f"papa.{name}" for name in papa.__all__}

@@ -21,7 +21,10 @@ def case(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
     """A fresh model, its probe with the recorded weights, its inputs, and what the published code made of them."""
     folder = DATA / request.param
     expected = load_file(folder / "expected.safetensors")
-    inputs = {name: expected[f"input.{name}"] for name in ("input_ids", "attention_mask", "token_type_ids")}
+    inputs = {
+        name: expected[f"input.{name}"]
+        for name in ("input_ids", "attention_mask", "token_type_ids")
+    }
     model = published.load_model(str(folder))
     probe = published.Probe(model, slots=16, labels=3).eval()
     recorded = "probe.bert.pooler."
@@ -44,7 +47,9 @@ def case(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
 def give_constants(case: SimpleNamespace, variant: str) -> None:
     if variant == "lambda":
         published.use_constants(case.model, case.expected["attention_mean"], mix=True)
-        for raw, recorded in zip(published.lambdas(case.model), case.expected["lambda.raw"], strict=True):
+        for raw, recorded in zip(
+            published.lambdas(case.model), case.expected["lambda.raw"], strict=True
+        ):
             raw.data.copy_(recorded)
     elif variant != "original":
         replaced = case.heads["heads_by_rank"][: case.heads["replaced"][variant]]

@@ -12,7 +12,9 @@ import papa
 from papa.data.packed import Packed
 from papa.method.probes import SequenceProbe
 
-CASES = [f"{family}-{texts}" for family in ("bert", "roberta", "deberta") for texts in ("single", "pair")]
+CASES = [
+    f"{family}-{texts}" for family in ("bert", "roberta", "deberta") for texts in ("single", "pair")
+]
 DATA = Path(__file__).parent / "data"
 
 
@@ -28,13 +30,18 @@ def case(request):
 
 
 def published_probe(expected):
-    pooler = next(name for name in expected if name.endswith("pooler.weights_per_layer")).rpartition(".")[0]
+    pooler = next(
+        name for name in expected if name.endswith("pooler.weights_per_layer")
+    ).rpartition(".")[0]
     layers, slots = expected[f"{pooler}.weights_per_layer"].shape
     hidden = expected[f"{pooler}.dense_across_layers.bias"].shape[0]
     probe = SequenceProbe(layers, slots, hidden, len(expected["probe.classifier.bias"]))
     names = {"slot_weights": f"{pooler}.weights_per_layer"} | {
         f"{ours}.{part}": f"{theirs}.{part}"
-        for ours, theirs in (("dense", f"{pooler}.dense_across_layers"), ("output", "probe.classifier"))
+        for ours, theirs in (
+            ("dense", f"{pooler}.dense_across_layers"),
+            ("output", "probe.classifier"),
+        )
         for part in ("weight", "bias")
     }
     probe.load_state_dict({ours: expected[theirs] for ours, theirs in names.items()})
@@ -46,13 +53,19 @@ def replacements(expected, half):
         "original": {},
         "half": {"constants": expected["attention_mean"], "heads": half},
         "all": {"constants": expected["attention_mean"]},
-        "lambda": {"constants": expected["attention_mean"], "mixing": expected["lambda.raw"].sigmoid()},
+        "lambda": {
+            "constants": expected["attention_mean"],
+            "mixing": expected["lambda.raw"].sigmoid(),
+        },
     }
 
 
 def test_attention_sums_counts_and_means(case):
     encoder, inputs, _, expected, _ = case
-    parts = [{name: values[part] for name, values in inputs.items()} for part in (slice(0, 5), slice(5, None))]
+    parts = [
+        {name: values[part] for name, values in inputs.items()}
+        for part in (slice(0, 5), slice(5, None))
+    ]
     constants = papa.average_attention(encoder, parts)
     torch.testing.assert_close(constants.sum.float(), expected["attention_sum"], atol=1e-4, rtol=0)
     assert torch.equal(constants.count.float(), expected["attention_count"])
@@ -64,11 +77,15 @@ def test_hidden_states_logits_and_losses(case, which):
     encoder, inputs, labels, expected, half = case
     hidden = encoder.hidden_states(inputs, **replacements(expected, half)[which])
     real = inputs["attention_mask"].bool()
-    computed, recorded = (states.transpose(1, 2)[real] for states in (hidden, expected[f"hidden_states.{which}"]))
+    computed, recorded = (
+        states.transpose(1, 2)[real] for states in (hidden, expected[f"hidden_states.{which}"])
+    )
     torch.testing.assert_close(computed, recorded, atol=1e-4, rtol=0)
     logits = published_probe(expected).packed(computed, Packed.of(inputs))
     torch.testing.assert_close(logits, expected[f"logits.{which}"], atol=1e-4, rtol=0)
-    torch.testing.assert_close(cross_entropy(logits, labels), expected[f"loss.{which}"], atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        cross_entropy(logits, labels), expected[f"loss.{which}"], atol=1e-4, rtol=0
+    )
 
 
 def test_lambda_gradients(case):

@@ -38,15 +38,21 @@ class Cluster:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         environment = os.environ | self.environment
-        return subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=60)
+        return subprocess.run(
+            arguments, env=environment, capture_output=True, text=True, timeout=60
+        )
 
     def running(self) -> dict[str, str]:
         """Ids of the running jobs, with what snakemake calls each: rule and wildcards."""
-        lines = self.command("squeue", "--noheader", "--states=RUNNING", "--format=%i %k").splitlines()
+        lines = self.command(
+            "squeue", "--noheader", "--states=RUNNING", "--format=%i %k"
+        ).splitlines()
         return dict(line.split(maxsplit=1) for line in lines)
 
     def logs(self) -> str:
-        return "\n".join(path.read_text(errors="replace")[-2000:] for path in self.folder.glob("*.log"))
+        return "\n".join(
+            path.read_text(errors="replace")[-2000:] for path in self.folder.glob("*.log")
+        )
 
 
 @contextmanager
@@ -59,7 +65,9 @@ def one_node(folder: Path) -> Iterator[Cluster]:
     # a step's srun is called by snakemake without the variables of SLURM that name no job
     step = folder / "bin/srun"
     step.parent.mkdir()
-    step.write_text(f'#!/bin/sh\nSLURM_CONF={folder / "slurm.conf"} exec {shutil.which("srun")} "$@"\n')
+    step.write_text(
+        f'#!/bin/sh\nSLURM_CONF={folder / "slurm.conf"} exec {shutil.which("srun")} "$@"\n'
+    )
     step.chmod(0o755)
     places = {name: folder / f"munged.{name}" for name in ("pid", "seed", "log")}
     started: list[subprocess.Popen[bytes]] = []
@@ -73,7 +81,9 @@ def one_node(folder: Path) -> Iterator[Cluster]:
                 environment = os.environ | cluster.environment
                 # a session of its own: Ctrl-C is for the tests, which stop the daemons themselves
                 started.append(
-                    subprocess.Popen(daemon, env=environment, stdout=out, stderr=out, start_new_session=True)
+                    subprocess.Popen(
+                        daemon, env=environment, stdout=out, stderr=out, start_new_session=True
+                    )
                 )
             if daemon is munged:
                 _wait(lambda: (folder / "munge.sock").exists(), cluster, started)
@@ -137,7 +147,9 @@ def _free_ports(number: int) -> list[int]:
 
 def _path() -> str:
     """PATH with the folders of daemons, which not every user has there."""
-    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
+    return os.pathsep.join(
+        [os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"]
+    )
 
 
 def _is_idle(cluster: Cluster) -> bool:
@@ -148,7 +160,9 @@ def _wait(ready, cluster: Cluster, started: list[subprocess.Popen[bytes]]) -> No
     end = time.monotonic() + STARTING
     while not ready():
         ended = [daemon.args[0] for daemon in started if daemon.poll() is not None]
-        assert not ended and time.monotonic() < end, f"SLURM did not start ({ended} ended):\n{cluster.logs()}"
+        assert not ended and time.monotonic() < end, (
+            f"SLURM did not start ({ended} ended):\n{cluster.logs()}"
+        )
         time.sleep(0.2)
 
 

@@ -11,7 +11,13 @@ from tiny import CONFIG, copy_of_repository, write_data, write_model
 pytestmark = pytest.mark.slow
 # what the profile says of clusters without accounting; jobs here take seconds, and files are there at once
 SLURM = (
-    *("--workflow-profile", "workflow/profiles/slurm", "--slurm-no-account", "--slurm-status-command", "squeue"),
+    *(
+        "--workflow-profile",
+        "workflow/profiles/slurm",
+        "--slurm-no-account",
+        "--slurm-status-command",
+        "squeue",
+    ),
     *("--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "10"),
 )
 SECONDS = 600.0
@@ -25,18 +31,24 @@ class Started:
         settings["env"] |= environment
         command = workflow.command([*arguments, "--configfile", "config.yaml"])
         with open(self.printed, "w") as out:
-            self.process = subprocess.Popen(command, **settings, stdout=out, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                command, **settings, stdout=out, stderr=subprocess.STDOUT
+            )
 
     def kill(self, cluster, name, logs):
         """Kill the jobs of this name on the cluster, once one has its log and so is at work."""
         end = time.monotonic() + SECONDS
         while self.process.poll() is None and time.monotonic() < end:
-            jobs = [number for number, called in cluster.running().items() if called.startswith(name)]
+            jobs = [
+                number for number, called in cluster.running().items() if called.startswith(name)
+            ]
             if jobs and any(self.printed.parent.glob(logs)):
                 cluster.command("scancel", *jobs)
                 return
             time.sleep(0.2)
-        raise AssertionError(f"No job {name} was at work:\n{self.printed.read_text(encoding='utf-8')}")
+        raise AssertionError(
+            f"No job {name} was at work:\n{self.printed.read_text(encoding='utf-8')}"
+        )
 
     def ended(self):
         """The exit code and the output."""
@@ -82,11 +94,19 @@ def test_results_are_those_of_a_local_run(runs):
 
 
 def test_what_was_killed_is_tried_again_with_twice_the_memory(runs, cluster):
-    lines = cluster.command("squeue", "--noheader", "--states=all", "--sort=i", "--format=%k %T %m").splitlines()
-    states = {name: [line.split()[1:] for line in lines if line.startswith(name)] for name in (LAMBDA, PROBES)}
+    lines = cluster.command(
+        "squeue", "--noheader", "--states=all", "--sort=i", "--format=%k %T %m"
+    ).splitlines()
+    states = {
+        name: [line.split()[1:] for line in lines if line.startswith(name)]
+        for name in (LAMBDA, PROBES)
+    }
     assert [state for state, _ in states[LAMBDA]] == ["CANCELLED", "COMPLETED"]
     [before, *_] = [memory for state, memory in states[PROBES] if state == "CANCELLED"]
-    after = max((memory for state, memory in states[PROBES] if state == "COMPLETED"), key=lambda size: int(size[:-1]))
+    after = max(
+        (memory for state, memory in states[PROBES] if state == "COMPLETED"),
+        key=lambda size: int(size[:-1]),
+    )
     assert int(after.rstrip("MG")) == 2 * int(before.rstrip("MG")) and before[-1] == after[-1]
 
 

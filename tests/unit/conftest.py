@@ -117,7 +117,9 @@ def corpus(request, tmp_path):
     """Tokens and labels; a text is of class 1 if its second token is above 30, a word if it is itself."""
     generator = torch.Generator().manual_seed(1)
     lengths = torch.randint(3, CORPUS_SLOTS, (TRAIN + VALIDATION,), generator=generator).tolist()
-    ids = [torch.randint(4, VOCABULARY, (length,), generator=generator).tolist() for length in lengths]
+    ids = [
+        torch.randint(4, VOCABULARY, (length,), generator=generator).tolist() for length in lengths
+    ]
     words = request.param == "words"
     columns = {
         "split": ["train"] * TRAIN + ["validation"] * VALIDATION,
@@ -129,16 +131,24 @@ def corpus(request, tmp_path):
         # the first and last token are special; the third continues the word of the second
         "words": [[-1, 0, *([-1] if n > 3 else []), *range(1, n - 3), -1][:n] for n in lengths],
     }
-    provenance = {"slots": CORPUS_SLOTS, "style": "paper", "rows": {"train": TRAIN, "validation": VALIDATION}}
+    provenance = {
+        "slots": CORPUS_SLOTS,
+        "style": "paper",
+        "rows": {"train": TRAIN, "validation": VALIDATION},
+    }
     table, middle = pa.Table.from_pydict(columns, jobs._schema(words)), TRAIN // 2
     cuts = [(0, middle), (middle, TRAIN - middle), (TRAIN, VALIDATION)]
-    write_groups([table.slice(*cut) for cut in cuts], table.schema, tmp_path / "tokens.parquet", provenance)
+    write_groups(
+        [table.slice(*cut) for cut in cuts], table.schema, tmp_path / "tokens.parquet", provenance
+    )
     if words:
         labels = [[int(row[1] > 30), *(int(token > 30) for token in row[3:-1])] for row in ids]
     else:
         labels = [int(row[1] > 30) for row in ids]
     table = pa.table({"split": columns["split"], "row": columns["row"], "label t": labels})
     write_table(
-        table, tmp_path / "labels.parquet", {"labels": {"t": {"names": ["low", "high"], "train_counts": [1, 1]}}}
+        table,
+        tmp_path / "labels.parquet",
+        {"labels": {"t": {"names": ["low", "high"], "train_counts": [1, 1]}}},
     )
     return tmp_path

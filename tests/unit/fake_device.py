@@ -26,7 +26,16 @@ NEAR = {"atol": 2e-5 if NAME == FAKE else 2e-4, "rtol": 1e-4}
 """How near results on the device are to those of the CPU. A GPU adds in another order."""
 PAPA = str(Path(__file__).parents[2] / "papa")
 READS = {
-    *("_local_scalar_dense", "is_nonzero", "item", "equal", "allclose", "nonzero", "nonzero_numpy", "masked_select"),
+    *(
+        "_local_scalar_dense",
+        "is_nonzero",
+        "item",
+        "equal",
+        "allclose",
+        "nonzero",
+        "nonzero_numpy",
+        "masked_select",
+    ),
     *("_unique2", "unique_dim", "unique_consecutive", "bincount"),
 }
 """Operations whose result, or its size, the host reads."""
@@ -65,7 +74,9 @@ class RealDevice(FakeDevice):
                 yield self.waits
             finally:
                 torch.cuda.set_sync_debug_mode("default")
-        waits = [warning for warning in warned if "synchronizing CUDA operation" in str(warning.message)]
+        waits = [
+            warning for warning in warned if "synchronizing CUDA operation" in str(warning.message)
+        ]
         self.waits.update(f"{Path(warning.filename).name}:{warning.lineno}" for warning in waits)
 
 
@@ -81,7 +92,9 @@ class OnDevice(torch.Tensor):
     def __new__(cls, held):
         facts = {"dtype": held.dtype, "layout": held.layout, "requires_grad": held.requires_grad}
         places = {"strides": held.stride(), "storage_offset": held.storage_offset()}
-        return torch.Tensor._make_wrapper_subclass(cls, held.size(), **places, **facts, device=torch.device(NAME, 0))
+        return torch.Tensor._make_wrapper_subclass(
+            cls, held.size(), **places, **facts, device=torch.device(NAME, 0)
+        )
 
     def __init__(self, held):
         self.held = held
@@ -111,17 +124,28 @@ class Dispatching(TorchDispatchMode):
 def dispatched(function, args, kwargs):
     """Compute an operation on the CPU, after the checks and counts of the device."""
     name = function._schema.name.split("::")[1]
-    tensors = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, torch.Tensor)]
+    tensors = [
+        value for value in tree_flatten((args, kwargs))[0] if isinstance(value, torch.Tensor)
+    ]
     on_device = [value for value in tensors if isinstance(value, OnDevice)]
     others = [value for value in tensors if not isinstance(value, OnDevice)]
     wanted = None if kwargs.get("device") is None else torch.device(kwargs["device"])
     if on_device:
         check_devices(name, args, others)
         count_waits(name, args, kwargs, wanted)
-    plain = kwargs if wanted is None or wanted.type == "meta" else {**kwargs, "device": torch.device("cpu")}
+    plain = (
+        kwargs
+        if wanted is None or wanted.type == "meta"
+        else {**kwargs, "device": torch.device("cpu")}
+    )
     unwrapped_args, unwrapped = tree_map_only(OnDevice, lambda value: value.held, (args, plain))
     result = function(*unwrapped_args, **unwrapped)
-    if function._schema.is_mutable and name.endswith("_") and args and isinstance(args[0], torch.Tensor):
+    if (
+        function._schema.is_mutable
+        and name.endswith("_")
+        and args
+        and isinstance(args[0], torch.Tensor)
+    ):
         return args[0]
     first = next(iter(tensors), None)
     stays = bool(on_device) if wanted is None else wanted.type == NAME
@@ -136,10 +160,14 @@ def dispatched(function, args, kwargs):
 def check_devices(name, args, others):
     """Raise what PyTorch raises if an operation mixes devices."""
     if name in ("index", "index_put", "index_put_") and not isinstance(args[0], OnDevice):
-        raise MixedDevices(f"indices should be on the device of the indexed tensor (cpu), in {name} at {line()}")
+        raise MixedDevices(
+            f"indices should be on the device of the indexed tensor (cpu), in {name} at {line()}"
+        )
     if name not in MAY_MIX and any(value.dim() for value in others):
         shapes = [list(value.shape) for value in others]
-        raise MixedDevices(f"{name} at {line()} got tensors of {NAME} and CPU tensors of shapes {shapes}")
+        raise MixedDevices(
+            f"{name} at {line()} got tensors of {NAME} and CPU tensors of shapes {shapes}"
+        )
 
 
 def count_waits(name, args, kwargs, wanted):
@@ -168,7 +196,10 @@ def line():
 def _register():
     """Register the device and the operations that create and copy its tensors outside of a mode."""
     _setup_privateuseone_for_python_backend(NAME)
-    getattr(torch, NAME).get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]  # autocast asks for it
+    getattr(torch, NAME).get_amp_supported_dtype = lambda: [
+        torch.bfloat16,
+        torch.float16,
+    ]  # autocast asks for it
     library = torch.library.Library("aten", "IMPL")
 
     def empty_strided(size, stride, *, dtype=None, layout=None, device=None, pin_memory=None):
@@ -190,7 +221,9 @@ def _register():
     return library
 
 
-LIBRARY = _register() if NAME == FAKE else None  # on import, because autograd counts devices in its first backward pass
+LIBRARY = (
+    _register() if NAME == FAKE else None
+)  # on import, because autograd counts devices in its first backward pass
 
 
 @contextmanager

@@ -28,7 +28,10 @@ FAMILIES = {
     "deberta-absolute": ("Deberta", {}),
     "deberta-v2": ("DebertaV2", BUCKETS | BOTH | {"share_att_key": True}),
     "deberta-v2-unshared": ("DebertaV2", BUCKETS | {"pos_att_type": ["p2c", "c2p"]}),
-    "deberta-v2-c2p": ("DebertaV2", {"relative_attention": True, "pos_att_type": ["c2p"], "type_vocab_size": 2}),
+    "deberta-v2-c2p": (
+        "DebertaV2",
+        {"relative_attention": True, "pos_att_type": ["c2p"], "type_vocab_size": 2},
+    ),
     "xlm-roberta": ("XLMRoberta", {"type_vocab_size": 1}),
     "camembert": ("Camembert", {"type_vocab_size": 1}),
     "data2vec": ("Data2VecText", {"type_vocab_size": 1}),
@@ -40,10 +43,16 @@ DISTINCT = ("roberta", "electra", "deberta", "deberta-far")
 
 def random_model(family):
     name, options = FAMILIES[family]
-    sizes = {"hidden_size": HEADS * CHANNELS, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
+    sizes = {
+        "hidden_size": HEADS * CHANNELS,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+    }
     sizes |= {"vocab_size": VOCABULARY, "intermediate_size": 41, "max_position_embeddings": 47}
     sizes |= {"initializer_range": 0.4}
-    model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**sizes | options)).eval()
+    model = getattr(transformers, f"{name}Model")(
+        getattr(transformers, f"{name}Config")(**sizes | options)
+    ).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if name.endswith("bias"):  # zero at the start, which would hide one that is left out
@@ -52,31 +61,54 @@ def random_model(family):
 
 
 # rotary embeddings turn pairs of channels
-SIZES = {"hidden_size": 4 * 6, "num_hidden_layers": LAYERS, "num_attention_heads": 4, "pad_token_id": 0}
+SIZES = {
+    "hidden_size": 4 * 6,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 4,
+    "pad_token_id": 0,
+}
 SIZES |= {"vocab_size": VOCABULARY, "intermediate_size": 41, "max_position_embeddings": 47}
 GROUPED = {"num_key_value_heads": 2, "head_dim": 6}
 WINDOW = {"sliding_window": 5}
 EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
-EXPERTS |= {"hidden_size": 32, "head_dim": 8, "intermediate_size": 48}  # what they multiply comes in whole vectors
+EXPERTS |= {
+    "hidden_size": 32,
+    "head_dim": 8,
+    "intermediate_size": 48,
+}  # what they multiply comes in whole vectors
 ENDS = {"bos_token_id": 1, "eos_token_id": 2}
 DECODERS = {
     "gpt2": ("GPT2LMHeadModel", ENDS),
     "gpt-neox": ("GPTNeoXForCausalLM", ENDS),
-    "opt": ("OPTForCausalLM", ENDS | {"pad_token_id": 1, "word_embed_proj_dim": 4 * 6, "ffn_dim": 41}),
+    "opt": (
+        "OPTForCausalLM",
+        ENDS | {"pad_token_id": 1, "word_embed_proj_dim": 4 * 6, "ffn_dim": 41},
+    ),
     "llama": ("LlamaForCausalLM", GROUPED),
     "qwen2": ("Qwen2ForCausalLM", GROUPED | ENDS),
     "qwen3": ("Qwen3ForCausalLM", GROUPED | ENDS),
     "mistral": ("MistralForCausalLM", GROUPED | WINDOW),
-    "gemma2": ("Gemma2ForCausalLM", GROUPED | WINDOW | {"query_pre_attn_scalar": 7, "attn_logit_softcapping": 2.0}),
+    "gemma2": (
+        "Gemma2ForCausalLM",
+        GROUPED | WINDOW | {"query_pre_attn_scalar": 7, "attn_logit_softcapping": 2.0},
+    ),
     "gpt-oss": ("GptOssForCausalLM", GROUPED | WINDOW | ENDS | EXPERTS),
 }
 WITHOUT_EXPERTS = [name for name in DECODERS if name != "gpt-oss"]
-LOCAL = {"cls_token_id": 1, "sep_token_id": 2, "local_attention": 6, "global_attn_every_n_layers": 2}
+LOCAL = {
+    "cls_token_id": 1,
+    "sep_token_id": 2,
+    "local_attention": 6,
+    "global_attn_every_n_layers": 2,
+}
 OTHER_ENCODERS = {
     "modernbert": ("ModernBertModel", ENDS | LOCAL),
     "distilbert": ("DistilBertModel", {}),
     "albert": ("AlbertModel", {"embedding_size": 13}),
-    "deberta-v2": ("DebertaV2Model", BUCKETS | BOTH | {"position_buckets": 6, "share_att_key": True}),
+    "deberta-v2": (
+        "DebertaV2Model",
+        BUCKETS | BOTH | {"position_buckets": 6, "share_att_key": True},
+    ),
     "t5": ("T5EncoderModel", {"d_kv": 6, "d_ff": 41, "relative_attention_num_buckets": 8}),
 }
 
@@ -87,7 +119,9 @@ def stock(name):
         needs_t5()
     kind = getattr(transformers, made)
     torch.manual_seed(0)
-    model = kind._from_config(kind.config_class(**SIZES | options), attn_implementation="eager").eval()
+    model = kind._from_config(
+        kind.config_class(**SIZES | options), attn_implementation="eager"
+    ).eval()
     with torch.no_grad():
         for place, weight in model.named_parameters():
             if weight.ndim > 1:
@@ -101,10 +135,14 @@ def texts(left=False, padding=0):
     """Five texts of different lengths, padded behind, or in front, by the id of padding."""
     lengths = torch.tensor([3, 19, 11, 1, 23])
     mask = (torch.arange(SLOTS) < lengths[:, None]).long()
-    ids = torch.randint(4, VOCABULARY, mask.shape, generator=torch.Generator().manual_seed(1)) * mask
+    ids = (
+        torch.randint(4, VOCABULARY, mask.shape, generator=torch.Generator().manual_seed(1)) * mask
+    )
     if left:
         ids, mask = (
-            torch.stack([row.roll(SLOTS - int(length)) for row, length in zip(values, lengths, strict=True)])
+            torch.stack(
+                [row.roll(SLOTS - int(length)) for row, length in zip(values, lengths, strict=True)]
+            )
             for values in (ids, mask)
         )
     return {"input_ids": ids.masked_fill(mask == 0, padding), "attention_mask": mask}
@@ -115,29 +153,50 @@ def laid(model, padding):
     lengths = torch.tensor([1, SLOTS, *torch.randint(2, SLOTS, (EXAMPLES - 2,)).tolist()])
     mask = torch.arange(SLOTS) < lengths[:, None]
     if padding != "after":
-        mask = torch.stack([row[torch.randperm(SLOTS)] if padding == "between" else row.flip(0) for row in mask])
+        mask = torch.stack(
+            [row[torch.randperm(SLOTS)] if padding == "between" else row.flip(0) for row in mask]
+        )
     pad, segments = model.config.pad_token_id, max(getattr(model.config, "type_vocab_size", 1), 1)
     ids = torch.randint(4, VOCABULARY, mask.shape).masked_fill(~mask, pad)
     inputs = {"input_ids": ids, "attention_mask": mask.long()}
-    return inputs | ({"token_type_ids": torch.randint(0, segments, ids.shape) * mask} if segments > 1 else {})
+    return inputs | (
+        {"token_type_ids": torch.randint(0, segments, ids.shape) * mask} if segments > 1 else {}
+    )
 
 
 def letters_tokenizer():
     """A tokenizer to which every letter is a token, at the beginning of a word and within it."""
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *ascii_lowercase, *(f"##{letter}" for letter in ascii_lowercase)]
-    fast = Tokenizer(WordPiece({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        *ascii_lowercase,
+        *(f"##{letter}" for letter in ascii_lowercase),
+    ]
+    fast = Tokenizer(
+        WordPiece({word: number for number, word in enumerate(words)}, unk_token="[UNK]")
+    )
     fast.pre_tokenizer = Whitespace()
     fast.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=fast, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]", unk_token="[UNK]"
+        tokenizer_object=fast,
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        unk_token="[UNK]",
     )
 
 
 def byte_tokenizer(name, marks, **options):
     """The tokenizer of a family but for its size: every byte is a token."""
-    vocabulary = {mark: number for number, mark in enumerate([*marks, *sorted(ByteLevel.alphabet())])}
+    vocabulary = {
+        mark: number for number, mark in enumerate([*marks, *sorted(ByteLevel.alphabet())])
+    }
     return getattr(transformers, f"{name}Tokenizer")(vocab=vocabulary, merges=[], **options)
 
 
@@ -167,7 +226,9 @@ def states_of(model, inputs):
 def stock_attention(model, inputs):
     eager = copy.deepcopy(model)
     eager.set_attn_implementation("eager")
-    return torch.stack(eager(**inputs, output_attentions=True).attentions, dim=1)  # [example, layer, head, query, key]
+    return torch.stack(
+        eager(**inputs, output_attentions=True).attentions, dim=1
+    )  # [example, layer, head, query, key]
 
 
 def close(actual, expected, atol=1e-4):

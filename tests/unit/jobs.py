@@ -17,7 +17,16 @@ from papa.method.averaging import average_corpus
 from papa.method.head_weights import learn_weights
 from papa.method.states import store_states
 from papa.method.training import train_probes
-from papa.plan.jobs import Average, HiddenStates, Job, LearnLambda, Probe, ProbeEncoder, Tokenize, Training
+from papa.plan.jobs import (
+    Average,
+    HiddenStates,
+    Job,
+    LearnLambda,
+    Probe,
+    ProbeEncoder,
+    Tokenize,
+    Training,
+)
 from papa.results.finished import item_values
 
 TRAINING = Training(learning_rate=1e-2, batch_size=5, epochs=3)
@@ -64,21 +73,36 @@ def write_tokens(folder, slots=7, **rows):
     generator, schema, parts = torch.Generator().manual_seed(1), _schema(words=False), []
     for split, number in rows.items():
         ids = torch.randint(4, 50, (number, slots), generator=generator).tolist()
-        columns = {"split": [split] * number, "row": list(range(number)), "ids": ids, "cut": [0] * number}
+        columns = {
+            "split": [split] * number,
+            "row": list(range(number)),
+            "ids": ids,
+            "cut": [0] * number,
+        }
         columns |= {"slots": [list(range(slots))] * number, "segments": [[0] * slots] * number}
         parts.append(pa.Table.from_pydict(columns, schema))
-    write_groups(parts, schema, folder / "tokens.parquet", {"slots": slots, "style": "contiguous", "rows": rows})
+    write_groups(
+        parts,
+        schema,
+        folder / "tokens.parquet",
+        {"slots": slots, "style": "contiguous", "rows": rows},
+    )
     return torch.tensor([ids for part in parts for ids in part["ids"].to_pylist()])
 
 
 def dense(packed):
     """A packed batch as `papa.lay_out` would give it."""
     values = {"input_ids": packed.ids, "attention_mask": torch.ones_like(packed.ids)}
-    return {name: packed.unpack(row) for name, row in (values | {"token_type_ids": packed.segments}).items()}
+    return {
+        name: packed.unpack(row)
+        for name, row in (values | {"token_type_ids": packed.segments}).items()
+    }
 
 
 def average(model, tokens, constants, precision="float32", kind="average"):
-    return average_corpus([job(Average(kind=kind, precision=precision), constants, model, tokens=tokens)])
+    return average_corpus(
+        [job(Average(kind=kind, precision=precision), constants, model, tokens=tokens)]
+    )
 
 
 def kind_of(reads, metric=None):
@@ -92,7 +116,9 @@ def kind_of(reads, metric=None):
 
 def learn(model, lambdas, how=TRAINING, constant="average", metric=None, **more):
     """Learn λ; `more` are other settings, and the paths of inputs."""
-    named = {name: more.pop(name) for name in ("seed", "encoder_dropout", "weights") if name in more}
+    named = {
+        name: more.pop(name) for name in ("seed", "encoder_dropout", "weights") if name in more
+    }
     kind, start = kind_of(more, metric), Constant.parse(constant).start
     settings = LearnLambda(kind=kind, training=how, constant=start, **{"seed": 0} | named)
     return learn_weights([job(settings, lambdas, model, **more)])
@@ -131,12 +157,25 @@ def store(model, path, variant="original", precision="float32", **reads):
     return store_states([job(variant_of(variant, precision), path, model, **reads)])
 
 
-def probe_job(model, run, how=TRAINING, seed=1, variant="original", encoder_dropout=False, metric=None, **reads):
+def probe_job(
+    model,
+    run,
+    how=TRAINING,
+    seed=1,
+    variant="original",
+    encoder_dropout=False,
+    metric=None,
+    **reads,
+):
     """The job of a probe: from stored `states`, or with the model."""
     drawn = {name: reads.pop(name) for name in ("sample", "cluster") if name in reads}
     stored = reads.get("states") is not None
     settings = (Probe if stored else ProbeEncoder)(
-        kind=kind_of(reads, metric), training=how, seed=seed, encoder_dropout=encoder_dropout, **drawn
+        kind=kind_of(reads, metric),
+        training=how,
+        seed=seed,
+        encoder_dropout=encoder_dropout,
+        **drawn,
     )
     about = {"variant": variant_of(variant).recorded()}
     return job(settings, run, None if stored else model, about=about, **reads)
@@ -167,7 +206,10 @@ def score(run, labels, metric="accuracy", split="validation"):
     rows, table = read_table(run).to_pandas().astype({"split": str}), read_table(labels)
     rows = rows[rows["split"] == split].reset_index(drop=True)
     names, measure = read_facts(labels)["labels"]["t"]["names"], MEASURES[metric]
-    items = {"example": rows["example"].to_numpy(), "gold": item_values(table.to_pandas(), "label t", rows)}
+    items = {
+        "example": rows["example"].to_numpy(),
+        "gold": item_values(table.to_pandas(), "label t", rows),
+    }
     counts = measure.counts(Outcomes.of(measure, items, rows["predicted"].to_numpy(), names))
     return float(measure.score(counts.sum(0)))
 

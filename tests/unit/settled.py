@@ -20,8 +20,16 @@ def parts_of_models():
     """The values of the modules that a model is made of, and of their classes: owner, name and value."""
     modules = [module for name, module in sys.modules.items() if name.startswith(PARTS)]
     values = [(module, value) for module in modules for value in vars(module).values()]
-    classes = [value for module, value in values if isinstance(value, type) and value.__module__ == module.__name__]
-    return [(owner, name, value) for owner in (*modules, *classes) for name, value in vars(owner).items()]
+    classes = [
+        value
+        for module, value in values
+        if isinstance(value, type) and value.__module__ == module.__name__
+    ]
+    return [
+        (owner, name, value)
+        for owner in (*modules, *classes)
+        for name, value in vars(owner).items()
+    ]
 
 
 class SettledModels:
@@ -33,7 +41,9 @@ class SettledModels:
 
     def __call__(self, full, session, checked=None):
         usual = all(
-            vars(owner).get(name) is value for owner, name, value in self.parts if (owner, name) != (model, "settle")
+            vars(owner).get(name) is value
+            for owner, name, value in self.parts
+            if (owner, name) != (model, "settle")
         )
         small = sum(weight.numel() for weight in full.parameters()) < SMALL_MODEL
         key = identity(full) if usual and small else None

@@ -35,22 +35,31 @@ def test_blocks_give_the_averages_of_whole_attention(loaded, kind, monkeypatch):
     for at_once in (2**26, 2 * loaded.heads * 3 * SLOTS):
         monkeypatch.setattr(AT_ONCE, at_once)
         averaging, watch = Averaging(loaded, SLOTS, kind), loaded.watch
-        monkeypatch.setattr(loaded, "watch", lambda *given, watch=watch: (blocks.append(given[2]), watch(*given)))
+        monkeypatch.setattr(
+            loaded, "watch", lambda *given, watch=watch: (blocks.append(given[2]), watch(*given))
+        )
         for lengths in ([SLOTS, 5], [7, 7, 7], [2, SLOTS, 4]):
             averaging.add(loaded.pack(batch(lengths)))
         sums.append(averaging.averages())
     whole, in_blocks = sums
     assert blocks[0] > blocks[-1] and whole.examples == in_blocks.examples == 8
     assert torch.equal(whole.count, in_blocks.count) and float(whole.sum.abs().max()) > 0.5
-    torch.testing.assert_close(in_blocks.sum, whole.sum, rtol=1e-3, atol=1e-4)  # random models amplify rounding
+    torch.testing.assert_close(
+        in_blocks.sum, whole.sum, rtol=1e-3, atol=1e-4
+    )  # random models amplify rounding
 
 
-@pytest.mark.skipif(fake_device.NAME != fake_device.FAKE, reason="only the device without hardware knows all sizes")
+@pytest.mark.skipif(
+    fake_device.NAME != fake_device.FAKE, reason="only the device without hardware knows all sizes"
+)
 def test_sums_that_do_not_fit_are_on_the_host(monkeypatch, caplog):
     stock_model = stock("llama")
     expected = Averaging(model := Model(stock_model), SLOTS)
     expected.add(model.pack(batch([SLOTS])))
-    memory = {"cpu": 10**12, fake_device.NAME: sum(values.nbytes for values in stock_model.parameters())}
+    memory = {
+        "cpu": 10**12,
+        fake_device.NAME: sum(values.nbytes for values in stock_model.parameters()),
+    }
     monkeypatch.setattr("papa.method.averaging.memory_of", lambda device: memory[device.type])
     monkeypatch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad())
     with fake_device.installed(), caplog.at_level(logging.INFO):
@@ -58,8 +67,13 @@ def test_sums_that_do_not_fit_are_on_the_host(monkeypatch, caplog):
         averaging = Averaging(model, SLOTS)
         averaging.add(model.pack(batch([SLOTS])))
         averages = averaging.averages()
-    assert averaging.total.device.type == "cpu" and "sums of averages are on the host" in caplog.text
+    assert (
+        averaging.total.device.type == "cpu" and "sums of averages are on the host" in caplog.text
+    )
     torch.testing.assert_close(averages.sum, expected.averages().sum, atol=1e-6, rtol=1e-5)
     memory["cpu"] = 1000
-    with fake_device.installed(), pytest.raises(InputError, match=r"on cpu, which has .* GB; use fewer slots"):
+    with (
+        fake_device.installed(),
+        pytest.raises(InputError, match=r"on cpu, which has .* GB; use fewer slots"),
+    ):
         Averaging(model, SLOTS)

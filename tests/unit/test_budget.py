@@ -23,7 +23,13 @@ class Scarce:
     """A model that has no memory for more than `most` tokens at once in a layer, from the query `from_query` on."""
 
     def __init__(self, model, most, layer=0, from_query=0):
-        self.model, self.most, self.layer, self.from_query, self.failed = model, most, layer, from_query, []
+        self.model, self.most, self.layer, self.from_query, self.failed = (
+            model,
+            most,
+            layer,
+            from_query,
+            [],
+        )
         self.alive_at_next_attempt = []
 
     def __getattr__(self, name):
@@ -33,7 +39,11 @@ class Scarce:
         self.alive_at_next_attempt.append(sum(reference() is not None for reference in self.failed))
 
         def short(layer, attention, begin):
-            if layer.index == self.layer and len(batch.ids) > self.most and begin >= self.from_query:
+            if (
+                layer.index == self.layer
+                and len(batch.ids) > self.most
+                and begin >= self.from_query
+            ):
                 self.failed.append(weakref.ref(attention))
                 raise torch.OutOfMemoryError("out of memory")
             observer(layer, attention, begin)
@@ -51,8 +61,12 @@ def same(first, second):
 
 
 @TEXTS
-@pytest.mark.parametrize(("layer", "from_query"), [(0, 0), (LAYERS - 1, 0), (0, 3), (LAYERS - 1, 3)])
-def test_less_memory_gives_the_same_averages(loaded, corpus, layer, from_query, caplog, monkeypatch):
+@pytest.mark.parametrize(
+    ("layer", "from_query"), [(0, 0), (LAYERS - 1, 0), (0, 3), (LAYERS - 1, 3)]
+)
+def test_less_memory_gives_the_same_averages(
+    loaded, corpus, layer, from_query, caplog, monkeypatch
+):
     """Halves resume at the layer, and at the block of queries, that was not added."""
     train = Tokens.read(corpus / "tokens.parquet")["train"]
     sums = []
@@ -61,7 +75,10 @@ def test_less_memory_gives_the_same_averages(loaded, corpus, layer, from_query, 
     for scarce in (Scarce(loaded, 10**9), Scarce(loaded, 20, layer, from_query)):
         budget, averaging = TokenBudget(100), Averaging(scarce, train.n)
         done = budget.run(
-            scarce, train, lambda _, batch, first, to=averaging: to.add(batch, first), lambda to=averaging: to.added
+            scarce,
+            train,
+            lambda _, batch, first, to=averaging: to.add(batch, first),
+            lambda to=averaging: to.added,
         )
         assert torch.cat(list(done)).sort().values.tolist() == list(range(TRAIN))
         sums.append(averaging.averages())
@@ -110,8 +127,12 @@ def scarce(monkeypatch):
     return make
 
 
-@pytest.mark.parametrize(("corpus", "weights"), [("words", "lambda"), ("words", "gradient")], indirect=["corpus"])
-def test_less_memory_gives_the_same_weights_of_heads(model, place_tiny, data, corpus, weights, scarce, caplog):
+@pytest.mark.parametrize(
+    ("corpus", "weights"), [("words", "lambda"), ("words", "gradient")], indirect=["corpus"]
+)
+def test_less_memory_gives_the_same_weights_of_heads(
+    model, place_tiny, data, corpus, weights, scarce, caplog
+):
     """A batch is halved, and its parts count by their number of labels, which differ between texts of words."""
     model.config.hidden_dropout_prob = 0.0  # a probe's dropout draws other values for parts
     tiny = place_tiny(model)
@@ -124,7 +145,10 @@ def test_less_memory_gives_the_same_weights_of_heads(model, place_tiny, data, co
     tables.append(weigh(corpus / "whole.parquet"))
     sizes = scarce(41)
     tables.append(weigh(corpus / "halved.parquet"))
-    assert max(sizes) > 41 and "is out of memory with 13 examples at once; continuing with 7" in caplog.text
+    assert (
+        max(sizes) > 41
+        and "is out of memory with 13 examples at once; continuing with 7" in caplog.text
+    )
     assert float(tables[0].std()) > 1e-6
     torch.testing.assert_close(tables[1], tables[0], atol=1e-4, rtol=1e-3)
 
@@ -133,7 +157,9 @@ def test_less_memory_gives_the_same_weights_of_heads(model, place_tiny, data, co
 def test_a_training_example_that_does_not_fit_is_an_error(tiny, corpus, data, scarce):
     scarce(2)
     with pytest.raises(InputError, match="is too small for one training example; use fewer slots"):
-        jobs.learn(tiny, corpus / "lambda.parquet", jobs.training(epochs=1), constant="toeplitz", **data)
+        jobs.learn(
+            tiny, corpus / "lambda.parquet", jobs.training(epochs=1), constant="toeplitz", **data
+        )
 
 
 def states_of(index, tokens):

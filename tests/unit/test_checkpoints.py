@@ -13,7 +13,16 @@ from sizes import TRAIN
 
 from papa.config.settings import Machine
 from papa.errors import InputError
-from papa.method import averages, averaging, checkpoints, fitting, head_weights, objective, objectives, training
+from papa.method import (
+    averages,
+    averaging,
+    checkpoints,
+    fitting,
+    head_weights,
+    objective,
+    objectives,
+    training,
+)
 from papa.method.checkpoints import Checkpoint, State
 from papa.plan.jobs import Probe
 
@@ -134,13 +143,18 @@ def assert_resumes(course, kind, model, folder, events, moments):
     ],
     indirect=["corpus"],
 )
-def test_a_job_killed_again_and_again_makes_the_same_bytes(always, course, tiny, corpus, kind, events, moments):
+def test_a_job_killed_again_and_again_makes_the_same_bytes(
+    always, course, tiny, corpus, kind, events, moments
+):
     assert_resumes(course, kind, tiny, corpus, events, moments)
 
 
 def test_masked_language_modelling_resumes_to_the_same_bytes(always, course, tmp_path):
     model = random_model("electra")
-    texts = [f"the old nurse near the {word} sees the teacher ." for word in ["doctors", "tree", "dogs"] * 33]
+    texts = [
+        f"the old nurse near the {word} sees the teacher ."
+        for word in ["doctors", "tree", "dogs"] * 33
+    ]
     jobs.write_texts(tmp_path, train=texts[:TRAIN], validation=texts[TRAIN:])
     jobs.lay_out(model, tmp_path, 17)
     assert_resumes(course, "masked", model, tmp_path, PROBE, SOME)
@@ -161,7 +175,9 @@ def test_a_full_disk_stops_no_training(always, tiny, corpus, monkeypatch, caplog
     monkeypatch.setattr(Path, "write_bytes", full)
     job, made = job_of("stored", tiny, corpus, "full")
     job()
-    assert "continues without a checkpoint" in caplog.text and "No space left on device" in caplog.text
+    assert (
+        "continues without a checkpoint" in caplog.text and "No space left on device" in caplog.text
+    )
     assert_same(undisturbed, made, corpus)
 
 
@@ -184,12 +200,16 @@ def test_a_resumed_job_that_diverges_says_in_which_epoch(always, course, tiny, c
     assert not run.exists() and not checkpoints_in(corpus)
 
 
-STATE = State({"half": torch.tensor([[1.5, -0.0]]), "numbers": torch.arange(3)}, {"steps": 3, "loss": 0.1})
+STATE = State(
+    {"half": torch.tensor([[1.5, -0.0]]), "numbers": torch.arange(3)}, {"steps": 3, "loss": 0.1}
+)
 
 
 def checkpoint_in(folder, device="cpu", how=HOW, seed=1, machine=jobs.MACHINE, tokens="a"):
     settings = Probe(kind="text", training=how, seed=seed)
-    job = replace(jobs.job(settings, folder / "run.parquet", machine=machine), inputs={"tokens": tokens})
+    job = replace(
+        jobs.job(settings, folder / "run.parquet", machine=machine), inputs={"tokens": tokens}
+    )
     job.__dict__["output"] = str(folder / "run.parquet")
     return Checkpoint(job, device)
 
@@ -200,21 +220,37 @@ def test_nothing_damaged_is_trusted(always, tmp_path, caplog):
     intact, restored = checkpoint.path.read_bytes(), checkpoint.restore()
     assert restored.values == STATE.values
     for name, values in STATE.tensors.items():
-        assert restored.tensors[name].dtype == values.dtype and torch.equal(restored.tensors[name], values)
-    for content in (b"", intact[:-1], intact + b"0", intact[:-1] + bytes([intact[-1] ^ 4]), bytes(len(intact))):
+        assert restored.tensors[name].dtype == values.dtype and torch.equal(
+            restored.tensors[name], values
+        )
+    for content in (
+        b"",
+        intact[:-1],
+        intact + b"0",
+        intact[:-1] + bytes([intact[-1] ^ 4]),
+        bytes(len(intact)),
+    ):
         caplog.clear()
         checkpoint.path.write_bytes(content)
         assert checkpoint.restore() is None and "starts from the beginning" in caplog.text
 
 
-def test_a_state_is_used_by_its_own_job_with_the_same_versions_and_threads_only(always, tmp_path, monkeypatch, caplog):
+def test_a_state_is_used_by_its_own_job_with_the_same_versions_and_threads_only(
+    always, tmp_path, monkeypatch, caplog
+):
     checkpoint_in(tmp_path).save(lambda: STATE)
     assert checkpoint_in(tmp_path).restore() is not None
     others = [{"how": jobs.training(epochs=1)}, {"seed": 2}, {"tokens": "b"}, {"device": "cuda"}]
     for changes in (*others, {"machine": Machine(device="cpu", token_budget=38)}):
         caplog.clear()
-        assert checkpoint_in(tmp_path, **changes).restore() is None and "other settings" in caplog.text, changes
-    places = (torch, "get_num_threads", lambda: 7), (checkpoints, "version", lambda name: "9"), (Probe, "version", 0)
+        assert (
+            checkpoint_in(tmp_path, **changes).restore() is None and "other settings" in caplog.text
+        ), changes
+    places = (
+        (torch, "get_num_threads", lambda: 7),
+        (checkpoints, "version", lambda name: "9"),
+        (Probe, "version", 0),
+    )
     for place, name, changed in places:
         with monkeypatch.context() as patch:
             patch.setattr(place, name, changed)

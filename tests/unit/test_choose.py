@@ -15,8 +15,18 @@ from papa.data.splits import Wanted
 from papa.errors import InputError
 
 KINDS = {
-    "text": ["Mara said the soup was tasty", "what a dull film", "the bridge is closed", "no one came, again"],
-    "long": ["a first sentence. And more", "some other words", "words that differ", "the last of four"],
+    "text": [
+        "Mara said the soup was tasty",
+        "what a dull film",
+        "the bridge is closed",
+        "no one came, again",
+    ],
+    "long": [
+        "a first sentence. And more",
+        "some other words",
+        "words that differ",
+        "the last of four",
+    ],
     "chinese": ["我们昨天和朋友吃饭", "非常好吃的鱼和汤", "太难吃了真的", "有座位点了鱼"],
     "word": ["soup", "film", "bridge", "again"],
     "class": ["pos", "neg", "pos", "neg"],
@@ -24,8 +34,18 @@ KINDS = {
     "float": [0.2, 4.8, 3.0, 2.2],
     "id": ["100000523434", "100000523977", "100000621111", "100000700001"],
     "hash": ["9f86d081884c", "60303ae22b99", "fd61a03af4f7", "a4e624d686e0"],
-    "date": ["Mon Apr 06 22:19:45 PDT 2009", "12 March 2019, 10:15 pm", "Tue Apr 07 2009", "May 3rd, 2020"],
-    "url": ["https://example.org/a b", "https://example.org/c", "www.example.org/d", "https://example.org/e"],
+    "date": [
+        "Mon Apr 06 22:19:45 PDT 2009",
+        "12 March 2019, 10:15 pm",
+        "Tue Apr 07 2009",
+        "May 3rd, 2020",
+    ],
+    "url": [
+        "https://example.org/a b",
+        "https://example.org/c",
+        "www.example.org/d",
+        "https://example.org/e",
+    ],
     "name": ["Mara Lind", "Otto K.", "Ilse Bruno", "Kaya P."],
     "list": ["['EU', 'rejects']", "['Peter', 'B.']", "['a', 'b', 'c']", "['one']"],
     "words": [["Mara", "runs"], ["Otto", "met", "Ilse"], ["rain"], ["no", "one"]],
@@ -88,10 +108,15 @@ def assert_chosen(columns: Columns, given: dict[str, str], chosen: str) -> None:
     if chosen.startswith("?"):
         with pytest.raises(InputError, match=ASK.format(chosen[1:])) as asked:
             roles_of(columns, given)
-        assert f"Its columns: {', '.join(columns.names[:2])}" in str(asked.value) and len(str(asked.value)) < 600
+        assert (
+            f"Its columns: {', '.join(columns.names[:2])}" in str(asked.value)
+            and len(str(asked.value)) < 600
+        )
         return
     keys = ("words", "label") if len(names) == 2 else ("first", "second", "label")[: len(names)]
-    assert roles_of(columns, given) == {key: name for key, name in zip(keys, names, strict=True) if name != "-"}
+    assert roles_of(columns, given) == {
+        key: name for key, name in zip(keys, names, strict=True) if name != "-"
+    }
 
 
 @pytest.mark.parametrize(
@@ -113,8 +138,16 @@ def test_columns_of_files_without_a_header(tmp_path, lines, suffix, chosen):
 @pytest.mark.parametrize(
     ("header", "given", "chosen"),
     [
-        ("id:id; question1; question2:long; label:class", {"first": "question1"}, "question1 - label"),
-        ("title; body:long; mood:class", {"label": "mood", "first": "title", "second": "body"}, "title body mood"),
+        (
+            "id:id; question1; question2:long; label:class",
+            {"first": "question1"},
+            "question1 - label",
+        ),
+        (
+            "title; body:long; mood:class",
+            {"label": "mood", "first": "title", "second": "body"},
+            "title body mood",
+        ),
         ("text; mood:class", {"label": "mood"}, "text - mood"),
     ],
 )
@@ -138,11 +171,23 @@ SHARE = [{"text": f"words {row}", "label": "yes" if row else "no"} for row in ra
         (tagged("B-PER", "M-PER", "E-PER", "S-LOC", "O"), Wanted(), "entity_f1"),
         (tagged("B-PER", "O", "_"), Wanted(), "token_accuracy"),
         (tagged("B", "M", "E", "S"), Wanted(), "token_accuracy"),
-        (tagged("B-PER", "-100"), Wanted(), "label -100, .* if it is a class; or remove these rows"),
-        (tagged("B-PER", "O"), Wanted({"second": "ner_tags"}), "words in column tokens, which have no second text"),
+        (
+            tagged("B-PER", "-100"),
+            Wanted(),
+            "label -100, .* if it is a class; or remove these rows",
+        ),
+        (
+            tagged("B-PER", "O"),
+            Wanted({"second": "ner_tags"}),
+            "words in column tokens, which have no second text",
+        ),
         (SHARE, Wanted(), "matthews_correlation"),
         (SIGNED, Wanted(labels=["-1", "1"]), "accuracy"),
-        (SIGNED, Wanted(), "the label -1, which may mean no label, in column label in 5 of 10 rows .*`labels`"),
+        (
+            SIGNED,
+            Wanted(),
+            "the label -1, which may mean no label, in column label in 5 of 10 rows .*`labels`",
+        ),
         (UNKNOWN, Wanted(drop_empty=True), "the label -1, which may mean no label"),
         (UNKNOWN, Wanted(drop_empty=True, labels=["0", "1"]), "accuracy"),
         (UNKNOWN, Wanted(labels=["0", "1"]), "no label in column label .* in 4 of 12 rows"),
@@ -202,7 +247,10 @@ def test_slots_fit_the_tokens_of_the_model(letters, lengths, facts, slots, expec
 
 @pytest.mark.parametrize(
     ("columns", "said"),
-    [({"third": "text"}, "must be first="), ({"first": "text", "label": "text"}, "name one column twice")],
+    [
+        ({"third": "text"}, "must be first="),
+        ({"first": "text", "label": "text"}, "name one column twice"),
+    ],
 )
 def test_each_role_has_a_column_of_its_own(columns, said):
     with pytest.raises(InputError, match=said):
@@ -210,7 +258,9 @@ def test_each_role_has_a_column_of_its_own(columns, said):
 
 
 def test_without_a_tokenizer_slots_are_estimated_also_for_texts_without_spaces() -> None:
-    data = DataSet({}, {"first": "text"}, "accuracy", 9, {}, examples=[["我" * 60]] * 9, unused=["id", "user"])
+    data = DataSet(
+        {}, {"first": "text"}, "accuracy", 9, {}, examples=[["我" * 60]] * 9, unused=["id", "user"]
+    )
     fitted = data.fitted({}, None)
     assert fitted.slots == 64 and "estimated without the model's tokenizer" in fitted.line
     assert fitted.line.endswith("; not used: id, user")

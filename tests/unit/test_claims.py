@@ -27,15 +27,23 @@ FLAT = dict.fromkeys(RIGHT, 240)
 
 
 def measured(
-    task: str, right: dict[str, int] = RIGHT, seeds: int = 5, orders: Sequence[str] = ("lambda-0",), **fields: Any
+    task: str,
+    right: dict[str, int] = RIGHT,
+    seeds: int = 5,
+    orders: Sequence[str] = ("lambda-0",),
+    **fields: Any,
 ) -> TaskOutcomes:
     """Outcomes of a task with two labels; 60% of the rows have the first; seeds differ a little."""
     rows: dict[Setting, list[np.ndarray]] = {}
     for fraction, number in right.items():
         ends = {"1": [ORIGINALS], "0": [Setting("average", None, "0")], "floor": [FLOOR]}
-        for place, setting in enumerate(ends.get(fraction, [Setting("average", order, fraction) for order in orders])):
+        for place, setting in enumerate(
+            ends.get(fraction, [Setting("average", order, fraction) for order in orders])
+        ):
             rows[setting] = [number + seed % 3 - 1 - 3 * place > EASE for seed in range(seeds)]
-    return labelled(rows, gold=np.arange(EXAMPLES) % 5 > 2, task=task, train_counts=(60, 40), **fields)
+    return labelled(
+        rows, gold=np.arange(EXAMPLES) % 5 > 2, task=task, train_counts=(60, 40), **fields
+    )
 
 
 def summary(outcomes: Sequence[TaskOutcomes]) -> pd.DataFrame:
@@ -44,7 +52,10 @@ def summary(outcomes: Sequence[TaskOutcomes]) -> pd.DataFrame:
 
 def concluded(outcomes: Sequence[TaskOutcomes], margin: float = 0.1, **grid: Any) -> Any:
     """The claims of one grid: the table, and the conclusion."""
-    fields = {"fractions": ("1", "1/2", "1/8", "0"), "tasks": [task.task for task in outcomes]} | grid
+    fields = {
+        "fractions": ("1", "1/2", "1/8", "0"),
+        "tasks": [task.task for task in outcomes],
+    } | grid
     view, scores, samples = grid_view(**fields), summary(outcomes), samples_of(outcomes)
     frame = claims_of(view, scores, samples, margin)
     return frame, conclusion_of(frame, tasks_of(view, scores, samples), margin)
@@ -61,13 +72,25 @@ def by_task(frame: pd.DataFrame, task: str) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("others", "margin", "number", "words"),
     [
-        ([RIGHT], 0.1, 8, r"50%.*8 of 16 heads are replaceable at a margin of 10% .*; with 14 replaced, the one-sided"),
+        (
+            [RIGHT],
+            0.1,
+            8,
+            r"50%.*8 of 16 heads are replaceable at a margin of 10% .*; with 14 replaced, the one-sided",
+        ),
         ([RIGHT], 0.9, 16, r"In the order of λ, all 16 heads are replaceable at a margin of 90% "),
-        ([RIGHT | {"1/2": 330}], 0.1, 0, "In the order of λ, no number of heads was shown .* with 8 replaced, the"),
+        (
+            [RIGHT | {"1/2": 330}],
+            0.1,
+            0,
+            "In the order of λ, no number of heads was shown .* with 8 replaced, the",
+        ),
         ([], 0.1, 8, "8 of 16"),
     ],
 )
-def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_more(others, margin, number, words):
+def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_more(
+    others, margin, number, words
+):
     """One task that loses is enough."""
     tasks = [measured("a"), *(measured("b", right) for right in others)]
     frame, conclusion = concluded(tasks, margin)
@@ -80,7 +103,10 @@ def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_m
 def test_a_later_number_that_passes_does_not_help():
     frame, _ = concluded([measured("a", RIGHT | {"1/2": 300, "1/8": 360})])
     alone = by_task(frame, "A")
-    assert replaceable(joint(frame), 0.1) == replaceable(alone, 0.1) == 0 and alone["margin"].is_monotonic_increasing
+    assert (
+        replaceable(joint(frame), 0.1) == replaceable(alone, 0.1) == 0
+        and alone["margin"].is_monotonic_increasing
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,7 +137,9 @@ def only(outcomes: TaskOutcomes, kept: pd.Series) -> TaskOutcomes:
 
 def without(outcomes: TaskOutcomes, fraction: str, order: str | None = None) -> TaskOutcomes:
     """Outcomes without the runs at a fraction, in one order or in all."""
-    others = (outcomes.runs["fraction"] != fraction) | ((order is not None) & (outcomes.runs["order"] != order))
+    others = (outcomes.runs["fraction"] != fraction) | (
+        (order is not None) & (outcomes.runs["order"] != order)
+    )
     return only(outcomes, others)
 
 
@@ -133,14 +161,18 @@ def test_only_orders_that_were_run_everywhere_are_compared():
     def score(outcomes):
         """The mean score of all orders at 1/2; None if none was run at both fractions."""
         sample = outcomes.sample("accuracy", ALL)
-        spread = sample.spread(Setting("average", "lambda", "1/2"), Setting("average", "lambda", "1/8"))
+        spread = sample.spread(
+            Setting("average", "lambda", "1/2"), Setting("average", "lambda", "1/8")
+        )
         return None if spread is None else float(spread.means[1])
 
     every = measured("a", orders=orders)
     some = without(every, "1/8", "lambda-0")
     assert score(every) == pytest.approx((358 - 3) / 400, abs=1e-3)
     assert score(some) == pytest.approx((358 - 4.5) / 400, abs=1e-3)
-    assert score(without(without(some, "1/8", "lambda-1"), "1/2", "lambda-2")) is None, "none in common"
+    assert score(without(without(some, "1/8", "lambda-1"), "1/2", "lambda-2")) is None, (
+        "none in common"
+    )
 
 
 CLOSE = RIGHT | {"1/2": 351}
@@ -148,11 +180,18 @@ CLOSE = RIGHT | {"1/2": 351}
 
 
 def test_each_task_by_itself_is_corrected_for_all_claims():
-    tasks = [measured("a"), measured("b", CLOSE), measured("c", dict.fromkeys(RIGHT, 360) | {"floor": 200})]
+    tasks = [
+        measured("a"),
+        measured("b", CLOSE),
+        measured("c", dict.fromkeys(RIGHT, 360) | {"floor": 200}),
+    ]
     frame, conclusion = concluded(tasks)
     a, b, c = (by_task(frame, task) for task in "ABC")
     assert replaceable(joint(frame), 0.1) == 8 and set(pd.concat([a, b, c])["claims"]) == {3}
-    numbers = [[replaceable(task, 0.1, name) for name in ("margin", "corrected_margin")] for task in (a, b, c)]
+    numbers = [
+        [replaceable(task, 0.1, name) for name in ("margin", "corrected_margin")]
+        for task in (a, b, c)
+    ]
     assert numbers == [[8, 8], [8, 0], [16, 16]]
     # c passes completely, so the others are corrected for two claims; margins and p values are of the same test
     setting = Setting("average", "lambda", "1/2")
@@ -171,7 +210,11 @@ def test_each_task_by_itself_is_corrected_for_all_claims():
     assert together.rows[0][:3] == ["m", "8 of 16", "3"]
     assert conclusion["table"]["data"] == together.frame.values.tolist()
     assert [row[2] for row in alone.rows][:2] == ["4 points of accuracy"] * 2
-    assert [row[3:5] for row in alone.rows] == [["8 of 16"] * 2, ["8 of 16", "none shown"], ["16 of 16"] * 2]
+    assert [row[3:5] for row in alone.rows] == [
+        ["8 of 16"] * 2,
+        ["8 of 16", "none shown"],
+        ["16 of 16"] * 2,
+    ]
 
 
 def test_lines_are_corrected_for_all_lines_of_a_grid():
@@ -204,7 +247,11 @@ def test_of_one_task():
 
 
 def test_of_several_tasks_models_and_orders():
-    tasks = [measured("a"), measured("b", RIGHT | {"0": 180}), *(measured(name, seeds=1) for name in "cd")]
+    tasks = [
+        measured("a"),
+        measured("b", RIGHT | {"0": 180}),
+        *(measured(name, seeds=1) for name in "cd"),
+    ]
     reliance, _, excluded = concluded(tasks)[1]["sentences"]
     assert reliance.endswith("on average over 2 tasks: highest on B (112%), lowest on A (50%).")
     assert excluded == "C and D are excluded: one seed, so no interval."
@@ -262,7 +309,14 @@ def bootstrapped(outcomes: TaskOutcomes, total: Callable[[dict[Setting, float]],
         for _ in range(800):
             rows = chance.choice(seeds, len(seeds)) if of_seeds else seeds
             columns = chance.choice(examples, EXAMPLES) if of_examples else examples
-            totals.append(total({setting: float(table[rows][:, columns].mean()) for setting, table in tables.items()}))
+            totals.append(
+                total(
+                    {
+                        setting: float(table[rows][:, columns].mean())
+                        for setting, table in tables.items()
+                    }
+                )
+            )
         variances.append(np.var(totals))
     return math.sqrt(2 * (variances[0] + variances[1]) - variances[2])
 
@@ -279,7 +333,9 @@ def test_a_loss_varies_as_in_a_bootstrap(constant):
         return lost / (means[ORIGINALS] - means[FLOOR])
 
     means = {setting: float(right.mean()) for setting, right in right_by_setting(outcomes).items()}
-    assert estimate.mean == pytest.approx(reliance(means)) and estimate.mean == share.interval().mean
+    assert (
+        estimate.mean == pytest.approx(reliance(means)) and estimate.mean == share.interval().mean
+    )
     assert math.sqrt(estimate.variance) == pytest.approx(bootstrapped(outcomes, reliance), rel=0.1)
 
 
@@ -299,8 +355,13 @@ def half_width(*terms: tuple[Sample, str, Setting]) -> float:
 def test_a_mean_over_tasks_uses_the_seeds_that_all_of_them_have():
     outcomes = drawn(seeds=7)
     seeds = outcomes.runs["seed"] - outcomes.runs["seed"].min()
-    rest, first = (only(outcomes, kept).sample("accuracy", ALL) for kept in (seeds >= 3, seeds == 0))
-    both, last = mean_reliance([term(outcomes.sample("accuracy", ALL)), term(rest)]), mean_reliance([term(rest)])
+    rest, first = (
+        only(outcomes, kept).sample("accuracy", ALL) for kept in (seeds >= 3, seeds == 0)
+    )
+    both, last = (
+        mean_reliance([term(outcomes.sample("accuracy", ALL)), term(rest)]),
+        mean_reliance([term(rest)]),
+    )
     assert both is not None and last is not None and both.mean == pytest.approx(last.mean)
     assert mean_reliance([term(rest), term(first)]) is None
 
@@ -308,8 +369,14 @@ def test_a_mean_over_tasks_uses_the_seeds_that_all_of_them_have():
 def test_a_task_without_seeds_adds_only_the_variance_of_its_examples():
     chance = np.random.default_rng(8)
     ease = chance.normal(3, 0.3, 53)
-    nats = {ORIGINALS: ease, FLOOR: ease + 1 + chance.normal(0, 0.1, 53), END: ease + 0.3 + chance.normal(0, 0.1, 53)}
-    own_head = texts(nats, np.full(53, 7), guess=9.0).sample("log_likelihood", np.ones(7 * 53, bool))
+    nats = {
+        ORIGINALS: ease,
+        FLOOR: ease + 1 + chance.normal(0, 0.1, 53),
+        END: ease + 0.3 + chance.normal(0, 0.1, 53),
+    }
+    own_head = texts(nats, np.full(53, 7), guess=9.0).sample(
+        "log_likelihood", np.ones(7 * 53, bool)
+    )
     probed = drawn().sample("accuracy", ALL)
     terms = [term(own_head, "a"), term(probed, "b")]
     assert not own_head.seeded and probed.seeded

@@ -22,8 +22,16 @@ VERBS = ("init", "run", "demo", "plan", "inspect", "compare", "measure")
 
 def run_papa(*arguments, terminal=True, **more):
     """Inspect on a terminal or in a pipe; returns what it receives, after checking the exit code."""
-    kept = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
-    environment = kept | {"PYTHONPATH": str(REPOSITORY), "TERM": "xterm-256color", "COLORTERM": "truecolor"} | more
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")
+    }
+    environment = (
+        kept
+        | {"PYTHONPATH": str(REPOSITORY), "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+        | more
+    )
     command = [sys.executable, "-m", "papa", *arguments]
     if terminal:
         shown, code = on_a_terminal(command, env=environment)
@@ -39,8 +47,12 @@ def test_every_command_has_an_example_and_exit_codes():
         result = CliRunner().invoke(app, [verb, "--help"])
         said = " ".join(result.stdout.split())
         assert result.exit_code == 0 and f"• papa {verb}" in said and "Exit codes: " in said
-        assert ("--json" in said) == (verb not in ("run", "demo"))  # these print what snakemake prints
-    assert {command.name or command.callback.__name__ for command in app.registered_commands} == set(VERBS)
+        assert ("--json" in said) == (
+            verb not in ("run", "demo")
+        )  # these print what snakemake prints
+    assert {
+        command.name or command.callback.__name__ for command in app.registered_commands
+    } == set(VERBS)
     assert CliRunner().invoke(app, ["--version"]).stdout == f"papa {papa.__version__}\n"
     assert CliRunner().invoke(app, ["inspct"]).exit_code == 2
     assert CliRunner().invoke(app, ["inspect"]).exit_code == 2
@@ -49,11 +61,20 @@ def test_every_command_has_an_example_and_exit_codes():
 @pytest.mark.parametrize(
     ("code", "heavy"),
     [
-        ("from papa.cli import main; sys.argv = ['papa', '--help']; main()", HEAVY | {"pyarrow", "numpy", "yaml"}),
+        (
+            "from papa.cli import main; sys.argv = ['papa', '--help']; main()",
+            HEAVY | {"pyarrow", "numpy", "yaml"},
+        ),
         ("import papa.config.reading", HEAVY | {"pyarrow", "jsonschema", "snakemake"}),
         ("import papa.plan.study, papa.plan.why", HEAVY | {"pyarrow.parquet", "snakemake"}),
-        ("import papa.data.tokenize, papa.data.hub, papa.data.choose", HEAVY | {"pyarrow", "huggingface_hub"}),
-        ("import papa; papa.average_attention, papa.Constants", {"papa.plan.study", "pandas", "transformers"}),
+        (
+            "import papa.data.tokenize, papa.data.hub, papa.data.choose",
+            HEAVY | {"pyarrow", "huggingface_hub"},
+        ),
+        (
+            "import papa; papa.average_attention, papa.Constants",
+            {"papa.plan.study", "pandas", "transformers"},
+        ),
     ],
 )
 def test_a_module_imports_nothing_heavy_that_it_does_not_need(code, heavy):
@@ -70,7 +91,9 @@ def test_colours_are_on_a_terminal_only_and_texts_cannot_steer_it(tmp_path):
     shown = inspect()
     assert "\x1b[32mIntact" in shown and "\\e[31mred" in shown and "\x1b[31mred" not in shown
     plain, piped = inspect(NO_COLOR="1"), inspect(terminal=False)
-    assert "\x1b[32m" not in plain and "Intact" in plain and "\x1b" not in piped and "Intact" in piped
+    assert (
+        "\x1b[32m" not in plain and "Intact" in plain and "\x1b" not in piped and "Intact" in piped
+    )
     inspect(terminal=False, PYTHONIOENCODING="ascii")
     shown = inspect("--json")
     assert json.loads(inspect("--json", terminal=False))["intact"] is True
@@ -82,8 +105,13 @@ def test_compare_ends_with_what_it_found(tmp_path):
     a, b = map(str, folders(tmp_path, 0, 400))
     same, other = (CliRunner().invoke(app, ["compare", a, side]) for side in (a, b))
     assert (same.exit_code, other.exit_code) == (0, 1)
-    assert "The same: the scores agree" in same.stdout and "3 compared: 1 differ, 2 identical" in other.stdout
-    comparison = json.loads(CliRunner().invoke(app, ["compare", a, b, "--margin", "0.05", "--json"]).stdout)
+    assert (
+        "The same: the scores agree" in same.stdout
+        and "3 compared: 1 differ, 2 identical" in other.stdout
+    )
+    comparison = json.loads(
+        CliRunner().invoke(app, ["compare", a, b, "--margin", "0.05", "--json"]).stdout
+    )
     assert (comparison["margin"], comparison["differ"]) == (0.05, 1)
     for arguments in ([a, str(tmp_path)], [a, b, "--margin", "1.5"]):
         wrong = CliRunner().invoke(app, ["compare", *arguments])

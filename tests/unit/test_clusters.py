@@ -16,7 +16,9 @@ from papa.results.outcomes import ALL, FLOOR, ORIGINALS, TaskOutcomes, outcomes_
 from papa.results.reliance import status_of
 
 
-@pytest.mark.parametrize(("cluster", "expected"), [("name", [3, 3, 3, 5, 5]), (2, [0, 0, 0, 1, 1]), (None, None)])
+@pytest.mark.parametrize(
+    ("cluster", "expected"), [("name", [3, 3, 3, 5, 5]), (2, [0, 0, 0, 1, 1]), (None, None)]
+)
 def test_words_of_a_sentence_get_its_cluster(tmp_path, cluster, expected):
     [outcomes] = finished_words(tmp_path, [[0] * 5] * 2, cluster, "token_accuracy").outcomes
     assert (outcomes.items["cluster"].tolist() if "cluster" in outcomes.items else None) == expected
@@ -29,13 +31,17 @@ def in_clusters(outcomes: TaskOutcomes, cluster: Any) -> TaskOutcomes:
 def some_runs(size: int, metric: str, clusters: np.ndarray, **fields: Any) -> TaskOutcomes:
     chance = np.random.default_rng(3)
     right = {ORIGINALS: chance.random((2, size)) < 0.8, FLOOR: chance.random((2, size)) < 0.6}
-    return in_clusters(labelled(right, chance.random(size) < 0.3, metric=metric, **fields), clusters)
+    return in_clusters(
+        labelled(right, chance.random(size) < 0.3, metric=metric, **fields), clusters
+    )
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews_correlation"])
 def test_the_jackknife_leaves_out_whole_clusters(metric):
     """Clusters of 1 to 9 examples, scattered over the rows: each is left out, and all else is scored again."""
-    clusters = np.random.default_rng(5).permutation(np.repeat(np.arange(11), [1, 9, 2, 5, 3, 7, 1, 4, 6, 2, 3]))
+    clusters = np.random.default_rng(5).permutation(
+        np.repeat(np.arange(11), [1, 9, 2, 5, 3, 7, 1, 4, 6, 2, 3])
+    )
     outcomes = some_runs(43, metric, clusters)
     mask = outcomes.subsets()[ALL]
     sample = outcomes.sample(metric, mask)
@@ -66,7 +72,9 @@ def test_the_variance_over_clusters_of_many_sizes_is_unbiased():
 def test_texts_without_a_token_are_in_no_cluster():
     tokens = np.array([3, 0, 2, 5, 0, 1, 4])
     of_texts = np.array([0, 1, 1, 2, 3, 2, 0])
-    outcomes = in_clusters(texts({ORIGINALS: [1.0] * 7, FLOOR: [2.0] * 7}, tokens), np.repeat(of_texts, tokens))
+    outcomes = in_clusters(
+        texts({ORIGINALS: [1.0] * 7, FLOOR: [2.0] * 7}, tokens), np.repeat(of_texts, tokens)
+    )
     sample = outcomes.sample("log_likelihood", outcomes.subsets()[ALL])
     assert sample.clusters.tolist() == [0, 1, 2, 2, 0] and sample.values.shape == (2, 3)
     assert sample.trivial_values.shape == (3,)
@@ -98,5 +106,7 @@ def test_a_comparison_of_clusters_needs_the_same_on_both_sides(tmp_path):
     assert [row["examples_a"] for row in both["rows"]] == [40]
     assert both["rows"] != none["rows"]
     for name, other in (("differ", in_clusters(a, np.arange(40) // 5)), ("one", a)):
-        with pytest.raises(InputError, match="group the examples of task cola in different clusters"):
+        with pytest.raises(
+            InputError, match="group the examples of task cola in different clusters"
+        ):
             compared(tmp_path / name, other, in_clusters(b, blocks))

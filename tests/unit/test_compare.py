@@ -45,13 +45,21 @@ def results(folder, *measured, margin=0.1, models=None, **fields):
     """A results folder; `fields` are of the runs, `models` of all models."""
     table, facts = table_of(measured)
     of_tasks = {"slots": 9, "texts": "c", "fidelity": "paper"}
-    about = {task.task: {"title": task.task.upper(), "metric": task.metric} | of_tasks for task in measured}
+    about = {
+        task.task: {"title": task.task.upper(), "metric": task.metric} | of_tasks
+        for task in measured
+    }
     facts["tasks"] = {name: facts["tasks"][name] | task for name, task in about.items()}
     facts["models"] = {
-        task.model: {"files": "w", "precision": "float32", "papa": "1"} | (models or {}) for task in measured
+        task.model: {"files": "w", "precision": "float32", "papa": "1"} | (models or {})
+        for task in measured
     }
     write_table(table, folder / OUTCOMES, {"table": "outcomes", "margin": margin} | facts)
-    names = [({"task": task.task, "model": task.model}, run) for task in measured for run in runs_of(task)]
+    names = [
+        ({"task": task.task, "model": task.model}, run)
+        for task in measured
+        for run in runs_of(task)
+    ]
     runs = [run_record(**about | run | fields) for about, run in names]
     write_table(pa.Table.from_pylist(runs), folder / RUNS, {})
     return folder
@@ -119,7 +127,9 @@ CHANGED = drawn(0.7, 60, 2)
         (OF_EXAMPLES, outcomes(CHANGED[:, :50]), {}, BY_NOTHING, ttest_ind),
     ],
 )
-def test_if_only_seeds_or_only_examples_vary_it_is_the_t_test(tmp_path, a, b, fields, paired, oracle):
+def test_if_only_seeds_or_only_examples_vary_it_is_the_t_test(
+    tmp_path, a, b, fields, paired, oracle
+):
     """The variance is that of the oracle; the interval is never narrower, since few seeds or units may mislead."""
     row = row_of(compared(tmp_path, a, b, **fields))
     assert (row["paired"], row["seeds_a"], row["examples_b"]) == (paired, len(a.runs), len(b.items))
@@ -130,8 +140,12 @@ def test_if_only_seeds_or_only_examples_vary_it_is_the_t_test(tmp_path, a, b, fi
     mean, (low, high) = two.mean() - one.mean(), expected.confidence_interval(0.95)
     assert row["difference"] == estimate.mean == pytest.approx(mean)
     assert estimate.variance == pytest.approx((mean / expected.statistic) ** 2)
-    assert row["low"] < low + 1e-9 and row["high"] > high - 1e-9 and row["p"] > expected.pvalue - 1e-9
-    assert row["high"] - row["low"] < (1 + 1e-6 if a is OF_SEEDS and paired == BY_BOTH else 1.2) * (high - low)
+    assert (
+        row["low"] < low + 1e-9 and row["high"] > high - 1e-9 and row["p"] > expected.pvalue - 1e-9
+    )
+    assert row["high"] - row["low"] < (1 + 1e-6 if a is OF_SEEDS and paired == BY_BOTH else 1.2) * (
+        high - low
+    )
 
 
 def test_what_both_sides_share_counts_for_neither():
@@ -167,14 +181,22 @@ def folders(tmp_path, one, two, margin=0.1, examples=2000, **fields):
 
 @pytest.mark.parametrize(
     ("lost", "examples", "verdict"),
-    [(400, 2000, DIFFERS), (20, 2000, DIFFERS_BY_LESS), (0, 2000, IDENTICAL), (2, 2000, EQUAL), (3, 60, INCONCLUSIVE)],
+    [
+        (400, 2000, DIFFERS),
+        (20, 2000, DIFFERS_BY_LESS),
+        (0, 2000, IDENTICAL),
+        (2, 2000, EQUAL),
+        (3, 60, INCONCLUSIVE),
+    ],
 )
 def test_every_verdict(tmp_path, lost, examples, verdict):
     a, b = folders(tmp_path, 0, lost, examples=examples, margin=0.2)
     comparison = compare(a, b, 0.1)
     row = row_of(comparison, HALF)
     assert row["verdict"] == verdict, row
-    assert comparison["verdicts"][verdict] >= 1 and comparison["differ"] == verdict.startswith(DIFFERS)
+    assert comparison["verdicts"][verdict] >= 1 and comparison["differ"] == verdict.startswith(
+        DIFFERS
+    )
     assert row["same"] == (lost == 0) and comparison["compared"] == 3
     assert not any(comparison[name] for name in ("only_a", "only_b", "settings"))
     for margin, used in ((None, 0.2), (0.1, 0.1)):  # of the claims of A, or as given
@@ -196,9 +218,16 @@ def decoder(folder, zeros, shift=0.0, original=1.0):
 @pytest.mark.parametrize(("zeros", "original"), [(3.0, 1.0), (7.0, 1.0), (7.0, 5.0)])
 def test_a_decoder_equals_itself_and_without_a_margin_nothing_else(tmp_path, zeros, original):
     """Also if a blind guess beats its scores without attention; one that beats the original leaves no margin."""
-    a, b = (decoder(tmp_path / name, zeros, shift, original) for name, shift in (("a", 0.0), ("b", 1e-6)))
+    a, b = (
+        decoder(tmp_path / name, zeros, shift, original)
+        for name, shift in (("a", 0.0), ("b", 1e-6))
+    )
     comparison = compare(a, a)
-    assert (comparison["same"], comparison["differ"], comparison["verdicts"][IDENTICAL]) == (3, 0, 3)
+    assert (comparison["same"], comparison["differ"], comparison["verdicts"][IDENTICAL]) == (
+        3,
+        0,
+        3,
+    )
     assert {(row["difference"], row["p"]) for row in comparison["rows"]} == {(0.0, 1.0)}
     assert (row_of(comparison, task="next")["delta"] is None) == (original == 5.0)
     if original == 5.0:
@@ -216,11 +245,17 @@ def test_a_difference_is_that_of_the_scores_also_below_a_blind_guess(tmp_path):
 
 
 def test_both_kinds_of_verdict_are_corrected_for_many_tests():
-    rows = [{"p": p, "p_equal": equal, "same": same} for p, equal, same in 2 * [(0.03, 0.9, False), (0.9, 0.03, False)]]
+    rows = [
+        {"p": p, "p_equal": equal, "same": same}
+        for p, equal, same in 2 * [(0.03, 0.9, False), (0.9, 0.03, False)]
+    ]
     judged = judge(pd.DataFrame(rows))
     assert {*judged["verdict"]} == {INCONCLUSIVE}
     assert judged["p_equal_holm"].tolist() == pytest.approx([1.0, 0.12, 1.0, 0.12])
-    rows = [{"p": 1.0, "p_equal": equal, "same": same} for equal, same in ((0.03, False), (None, True), (0.0, True))]
+    rows = [
+        {"p": 1.0, "p_equal": equal, "same": same}
+        for equal, same in ((0.03, False), (None, True), (0.0, True))
+    ]
     # identical settings are not among the tests of equality
     assert judge(pd.DataFrame(rows))["verdict"].tolist() == [EQUAL, IDENTICAL, IDENTICAL]
 
@@ -248,7 +283,10 @@ def test_where_nothing_counts_there_is_no_margin(tmp_path):
     one_seed = compared(tmp_path / "one", outcomes(right[:1]), outcomes(right[:1] * 0))
     row = row_of(one_seed)
     assert (row["verdict"], row["p"], row["p_holm"], row["low"]) == (INCONCLUSIVE, None, None, None)
-    assert row["difference"] == pytest.approx(-right.mean()) and (one_seed["tested"], one_seed["differ"]) == (0, 0)
+    assert row["difference"] == pytest.approx(-right.mean()) and (
+        one_seed["tested"],
+        one_seed["differ"],
+    ) == (0, 0)
 
 
 def test_draws_of_an_order_are_one_setting(tmp_path):
@@ -256,19 +294,28 @@ def test_draws_of_an_order_are_one_setting(tmp_path):
     right = drawn(0.8, 300, 1, seeds=2)
 
     def side(name, draws):
-        scores = {Setting("average", f"random-{draw}", "1/2"): flipped(right, draw) for draw in draws}
+        scores = {
+            Setting("average", f"random-{draw}", "1/2"): flipped(right, draw) for draw in draws
+        }
         return results(tmp_path / name, outcomes({ORIGINALS: right, **scores}))
 
     comparison = compare(side("a", (1, 2, 3)), side("b", (2, 4)))
     row = row_of(comparison, Setting("average", "random", "1/2"))
-    assert (row["order"], comparison["compared"], comparison["only_a"], comparison["only_b"]) == ("random", 2, [], [])
+    assert (row["order"], comparison["compared"], comparison["only_a"], comparison["only_b"]) == (
+        "random",
+        2,
+        [],
+        [],
+    )
     assert row["difference"] == pytest.approx(-1 / 300)
 
 
 def test_what_differs_is_listed(tmp_path):
     right = drawn(0.8, 300, 1)
     shared = outcomes(right, "sst2")
-    a = results(tmp_path / "a", shared, outcomes({ORIGINALS: right, HALF: right}), outcomes(right, "mrpc"))
+    a = results(
+        tmp_path / "a", shared, outcomes({ORIGINALS: right, HALF: right}), outcomes(right, "mrpc")
+    )
     b = results(
         tmp_path / "b",
         shared,
@@ -279,13 +326,25 @@ def test_what_differs_is_listed(tmp_path):
         rows_available_train=9000,
     )
     comparison = json.loads(json.dumps(compare(a, b), allow_nan=False))
-    assert [row["task"] for row in comparison["rows"]] == ["sst2", "cola"]  # mrpc has another metric
-    assert [[row["fraction"] for row in comparison[name]] for name in ("only_a", "only_b")] == [["1/2"], ["0"]]
-    settings = {(row["task"], row["setting"]): (row["a"], row["b"]) for row in comparison["settings"]}
+    assert [row["task"] for row in comparison["rows"]] == [
+        "sst2",
+        "cola",
+    ]  # mrpc has another metric
+    assert [[row["fraction"] for row in comparison[name]] for name in ("only_a", "only_b")] == [
+        ["1/2"],
+        ["0"],
+    ]
+    settings = {
+        (row["task"], row["setting"]): (row["a"], row["b"]) for row in comparison["settings"]
+    }
     of_models = {"files": (["w"], ["f"]), "papa": (["1"], ["9"])}
     of_models |= {"precision": (["float32"], ["bfloat16"])}
     of_tasks = {"learning_rate": ([1e-3], [2e-3]), "rows_available_train": ([8551], [9000])}
-    expected = {(task, name): values for task in ("sst2", "cola", "mrpc") for name, values in of_tasks.items()}
+    expected = {
+        (task, name): values
+        for task in ("sst2", "cola", "mrpc")
+        for name, values in of_tasks.items()
+    }
     expected |= {(None, name): values for name, values in of_models.items()}
     assert settings == expected | {("mrpc", "metric"): (["accuracy"], ["f1"])}
     words = words_of(comparison, 100)

@@ -17,7 +17,9 @@ from papa.errors import InputError
 CONFIGS = sorted(REPOSITORY.glob("config/*.yaml"))
 MASKED = {key: value for key, value in CONFIG["tasks"]["tags"].items() if key != "label"}
 MASKED["metric"] = "negative_log_perplexity"
-START = with_keys(CONFIG, {"tasks.masked": MASKED, "tasks.next": MASKED | {"metric": "log_likelihood"}})
+START = with_keys(
+    CONFIG, {"tasks.masked": MASKED, "tasks.next": MASKED | {"metric": "log_likelihood"}}
+)
 
 REFUSED = """
 modles: {} => The config has an unknown key modles; did you mean models?
@@ -84,7 +86,9 @@ def test_refused(line):
     path, _, value = edit.partition(":")
     path = tuple(int(part) if part.isdigit() else part for part in path.split("."))
     with pytest.raises(InputError) as refusal:
-        config_of(with_keys(START, {path: ABSENT if value == " (absent)" else yaml.safe_load(value)}))
+        config_of(
+            with_keys(START, {path: ABSENT if value == " (absent)" else yaml.safe_load(value)})
+        )
     said = str(refusal.value)
     assert sentence in said
     assert said.isprintable() and said.endswith((".", "?"))
@@ -93,8 +97,14 @@ def test_refused(line):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({("corpora", "../up"): {"files": {"train": "a.txt"}}}, "corpora.'../up': '../up' cannot be a name"),
-        ({"tasks.tags.title": "a\ud800"}, "tasks.tags.title contains U+D800, a line break or another"),
+        (
+            {("corpora", "../up"): {"files": {"train": "a.txt"}}},
+            "corpora.'../up': '../up' cannot be a name",
+        ),
+        (
+            {"tasks.tags.title": "a\ud800"},
+            "tasks.tags.title contains U+D800, a line break or another",
+        ),
     ],
 )
 def test_refused_combinations_and_values_that_are_hard_to_write(changes, sentence):
@@ -109,12 +119,27 @@ def test_refused_combinations_and_values_that_are_hard_to_write(changes, sentenc
         (b"# nothing", "The config must be a block of keys, but it is empty"),
         (b"name: \xff", "cannot be read as YAML .*utf-8"),
         (b"name: a\n---\nname: b", "cannot be read as YAML .line 2: expected a single document"),
-        (b"run:\n\tmodels: [a]", "cannot be read as YAML .line 2: it is indented by a tab; use spaces"),
-        (b"run:\n  models: [a]\n tasks: [b]", "line 3: it does not fit the lines above; check their indentation"),
-        (b"name: mine: yours", "line 1: a key needs a colon and a space after it, and a value with a colon"),
-        (b"name: a\nrun: {}\nname: b", "contains the key 'name' twice .*, in lines 1 and 3; keep one"),
+        (
+            b"run:\n\tmodels: [a]",
+            "cannot be read as YAML .line 2: it is indented by a tab; use spaces",
+        ),
+        (
+            b"run:\n  models: [a]\n tasks: [b]",
+            "line 3: it does not fit the lines above; check their indentation",
+        ),
+        (
+            b"name: mine: yours",
+            "line 1: a key needs a colon and a space after it, and a value with a colon",
+        ),
+        (
+            b"name: a\nrun: {}\nname: b",
+            "contains the key 'name' twice .*, in lines 1 and 3; keep one",
+        ),
         (b"a: &a {b: &b {c: *a}}", "cannot be read as YAML .Circular reference"),
-        (b"run: {seeds: [1:30]}", 'contains 1:30 in line 1, which YAML reads as 90; write "1:30" if text is meant'),
+        (
+            b"run: {seeds: [1:30]}",
+            'contains 1:30 in line 1, which YAML reads as 90; write "1:30" if text is meant',
+        ),
         (b"corpora:\n  a: {slots: 020}", "contains 020 in line 2, which YAML reads as 16"),
         (None, r"a.yaml cannot be read \(No such file"),
     ],
@@ -130,7 +155,9 @@ def test_files_that_are_no_configs(tmp_path, content, said):
 
 def test_merged_keys_aliases_and_numbers_as_people_read_them_are_taken(tmp_path):
     numbers = "a: &a [0, -7, 10, 1_000, 0.5, -0.25, 1.0e-3, 0]\nb: [*a, *a, '020', \"1:30\"]\n"
-    (tmp_path / "a.yaml").write_text(numbers + "c: &c {x: 1, y: 2}\nd: {<<: *c, x: 3}\n", encoding="utf-8")
+    (tmp_path / "a.yaml").write_text(
+        numbers + "c: &c {x: 1, y: 2}\nd: {<<: *c, x: 3}\n", encoding="utf-8"
+    )
     read_yaml(tmp_path / "a.yaml")
 
 
@@ -141,8 +168,38 @@ def places(value, path=()):
 
 
 WRONG = [
-    *("", " ", "a\n", "../up", "null", "1/2", "2e-5", "\ud800", "dеmo", "average-of-", "cuda:0", "published_code"),
-    *(0, -1, 3.0, 0.5, math.nan, math.inf, 2**32, None, True, [], {}, [None], [[]], {"a": None}, {1: 2}, ["a", "a"]),
+    *(
+        "",
+        " ",
+        "a\n",
+        "../up",
+        "null",
+        "1/2",
+        "2e-5",
+        "\ud800",
+        "dеmo",
+        "average-of-",
+        "cuda:0",
+        "published_code",
+    ),
+    *(
+        0,
+        -1,
+        3.0,
+        0.5,
+        math.nan,
+        math.inf,
+        2**32,
+        None,
+        True,
+        [],
+        {},
+        [None],
+        [[]],
+        {"a": None},
+        {1: 2},
+        ["a", "a"],
+    ),
     *(datetime.date(2020, 1, 1), b"bytes"),
 ]
 
@@ -156,12 +213,22 @@ def test_mutated_configs_pass_or_are_refused_in_one_sentence(path):
     for _ in range(100):
         *block, last = path = chance.choice(paths)
         key = (*block, chance.choice(["", "x", "a\n", "../up", 1, None, True, last * 2]))
-        edits = {path: chance.choice(WRONG)}, {path: chance.choice(WRONG)}, {path: ABSENT}, {key: 1}, {path: [[]]}
+        edits = (
+            {path: chance.choice(WRONG)},
+            {path: chance.choice(WRONG)},
+            {path: ABSENT},
+            {key: 1},
+            {path: [[]]},
+        )
         try:
             config_of(with_keys(original, chance.choice(edits)))
         except InputError as error:
             refused += 1
-            assert str(error).isprintable() and str(error).endswith((".", "?")) and len(str(error)) < 1000
+            assert (
+                str(error).isprintable()
+                and str(error).endswith((".", "?"))
+                and len(str(error)) < 1000
+            )
     assert refused > 30
 
 
@@ -169,7 +236,11 @@ def test_mutated_configs_pass_or_are_refused_in_one_sentence(path):
 def test_configs_of_the_project_pass_and_are_written_as_they_were_read(path):
     config = read_config(path)
     assert config.name in (path.stem, "demo")
-    for written in (config.model_dump(), config.model_dump(exclude_none=True), config.model_dump(exclude_unset=True)):
+    for written in (
+        config.model_dump(),
+        config.model_dump(exclude_none=True),
+        config.model_dump(exclude_unset=True),
+    ):
         assert Config(**written) == config
     assert Config.model_validate_json(config.model_dump_json(exclude_none=True)) == config
 
@@ -177,18 +248,45 @@ def test_configs_of_the_project_pass_and_are_written_as_they_were_read(path):
 @pytest.mark.parametrize("part", ["orders", "natural"])
 def test_parts_of_minilm_have_its_settings(part):
     """So their numbers can be compared with those of minilm.yaml, and share its files."""
-    whole, config = (read_yaml(REPOSITORY / f"config/{name}.yaml") for name in ("minilm", f"minilm-{part}"))
+    whole, config = (
+        read_yaml(REPOSITORY / f"config/{name}.yaml") for name in ("minilm", f"minilm-{part}")
+    )
     for block in ("models", "corpora", "tasks"):
         assert config[block].items() <= whole[block].items()
 
 
-FRACTIONS = [("1/8", "1/8"), ("2/16", "1/8"), ("0", "0"), (0, "0"), (1, "1"), ("3/3", "1"), (0.5, "1/2")]
+FRACTIONS = [
+    ("1/8", "1/8"),
+    ("2/16", "1/8"),
+    ("0", "0"),
+    (0, "0"),
+    (1, "1"),
+    ("3/3", "1"),
+    (0.5, "1/2"),
+]
 FRACTIONS += [("0.5", "1/2"), (0.125, "1/8"), ("0/7", "0"), (1.0, "1"), (0.333, "333/1000")]
-NO_FRACTIONS = ["", "a", "1/", " 1/2", "1/2\n", "1e0", "0.3333", 1.5, 1e-9, "٢/٣", "2", "9" * 9, None, True]
+NO_FRACTIONS = [
+    "",
+    "a",
+    "1/",
+    " 1/2",
+    "1/2\n",
+    "1e0",
+    "0.3333",
+    1.5,
+    1e-9,
+    "٢/٣",
+    "2",
+    "9" * 9,
+    None,
+    True,
+]
 
 
 def test_fractions():
-    assert [fraction(written) for written, _ in FRACTIONS] == [expected for _, expected in FRACTIONS]
+    assert [fraction(written) for written, _ in FRACTIONS] == [
+        expected for _, expected in FRACTIONS
+    ]
     for written in NO_FRACTIONS:
         with pytest.raises(InputError, match="is not a fraction between 0 and 1"):
             fraction(written)
@@ -196,7 +294,10 @@ def test_fractions():
 
 def test_fidelity_is_the_default_of_what_it_stands_for():
     code = {"fidelity": "published_code"}
-    configs = [config_of(CONFIG | given) for given in ({"fidelity": "paper"}, code, code | {"layout": "paper"})]
+    configs = [
+        config_of(CONFIG | given)
+        for given in ({"fidelity": "paper"}, code, code | {"layout": "paper"})
+    ]
     expected = [("paper", False), ("published_code", True), ("paper", True)]
     assert [(config.layout, config.encoder_dropout) for config in configs] == expected
 
@@ -210,10 +311,25 @@ HUB = {"hub": "some/data", "train": "other", "words": "words"}
         (HUB, "OnHub", ("train", "validation"), None),
         (HUB | {"validation": None}, "OnHub", ("train",), None),
         (HUB | {"validation": ["y", "z"]}, "OnHub", ("train", "validation", "z"), None),
-        ({"hub": "a/b", "first": "a", "blocks": True, "cluster": 3}, "OnHub", ("train", "validation"), "a"),
-        ({"files": {"train": "a.TXT", "validation": "b.txt[:9]"}}, "InFiles", ("train", "validation"), "text"),
+        (
+            {"hub": "a/b", "first": "a", "blocks": True, "cluster": 3},
+            "OnHub",
+            ("train", "validation"),
+            "a",
+        ),
+        (
+            {"files": {"train": "a.TXT", "validation": "b.txt[:9]"}},
+            "InFiles",
+            ("train", "validation"),
+            "text",
+        ),
         ({"files": {"train": "a.txt"}, "words": "words"}, "InFiles", ("train",), None),
-        ({"files": {"train": "a.txt"}, "first": "line", "blocks": False}, "InFiles", ("train",), "line"),
+        (
+            {"files": {"train": "a.txt"}, "first": "line", "blocks": False},
+            "InFiles",
+            ("train",),
+            "line",
+        ),
         ({"files": {"train": "a.txt"}, "blocks": True}, "InFiles", ("train",), "text"),
     ],
 )
@@ -221,7 +337,9 @@ def test_a_corpus_is_of_the_kind_that_its_keys_choose(corpus, kind, splits, firs
     given = corpus_of(**corpus)
     assert (type(given).__name__, given.splits, given.first) == (kind, splits, first)
     assert corpus_of(**given.model_dump(exclude_none=True)) == given
-    assert type(config_of(with_keys(CONFIG, {"corpora.other": corpus})).corpora["other"]) is type(given)
+    assert type(config_of(with_keys(CONFIG, {"corpora.other": corpus})).corpora["other"]) is type(
+        given
+    )
 
 
 @pytest.mark.parametrize(

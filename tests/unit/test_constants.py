@@ -43,7 +43,11 @@ def test_changed_numbers_are_found(tmp_path, constants, name):
 
 def written(path, constants, **datasets):
     """A file of averages, self-consistent in its digests, in which some datasets are made by functions of the store."""
-    arrays = {"sum": constants.sum.numpy(), "count": constants.count.numpy(), "mean": constants.mean.numpy()}
+    arrays = {
+        "sum": constants.sum.numpy(),
+        "count": constants.count.numpy(),
+        "mean": constants.mean.numpy(),
+    }
     arrays |= {name: values for name, values in datasets.items() if isinstance(values, np.ndarray)}
     facts = {"examples": 1, "shape": list(arrays["sum"].shape)}
     with h5py.File(path, "w") as store:
@@ -64,7 +68,9 @@ def outside(kind):
         other = store.filename + ".other"
         if kind == "raw":
             values.tofile(other)
-            store.create_dataset(name, values.shape, values.dtype, external=[(other, 0, h5py.h5f.UNLIMITED)])
+            store.create_dataset(
+                name, values.shape, values.dtype, external=[(other, 0, h5py.h5f.UNLIMITED)]
+            )
             return
         with h5py.File(other, "w") as file:
             file["values"] = values
@@ -79,17 +85,24 @@ def test_nothing_is_read_from_outside_of_the_file(tmp_path, constants, kind):
     with h5py.File(path) as store:  # the library itself would follow
         np.testing.assert_array_equal(store["mean"][...], constants.mean)
     for load in (papa.Constants.load, papa.Constants.load_constants):
-        with pytest.raises(DamagedArtefact, match=r"mean is missing or a link|the values of mean are in another file"):
+        with pytest.raises(
+            DamagedArtefact,
+            match=r"mean is missing or a link|the values of mean are in another file",
+        ):
             load(path)
 
 
 def test_sizes_that_a_file_cannot_contain_are_refused_before_they_are_read(tmp_path, constants):
     def declared(store, name, values):
-        store.create_dataset(name, (6, 8, 4096, 4096), "f4", chunks=(1, 1, 64, 64), compression="gzip")
+        store.create_dataset(
+            name, (6, 8, 4096, 4096), "f4", chunks=(1, 1, 64, 64), compression="gzip"
+        )
 
     path = written(tmp_path / "average.h5", constants, mean=declared)
     tracemalloc.start()
-    with pytest.raises(DamagedArtefact, match=r"declared as \[6, 8, 4096, 4096\], which .* cannot contain"):
+    with pytest.raises(
+        DamagedArtefact, match=r"declared as \[6, 8, 4096, 4096\], which .* cannot contain"
+    ):
         papa.Constants.load_constants(path)
     assert tracemalloc.get_traced_memory()[1] < 10**7
     tracemalloc.stop()
@@ -105,14 +118,26 @@ NO = (1e30, 1.01, -0.01, float("nan"))
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda path, _: path.write_bytes(path.read_bytes()[:999]), "cannot be read as averages made by papa"),
+        (
+            lambda path, _: path.write_bytes(path.read_bytes()[:999]),
+            "cannot be read as averages made by papa",
+        ),
         *(
-            (lambda path, given, no=no: written(path, given, mean=given.mean.numpy() * 0 + no), "not in .0, 1")
+            (
+                lambda path, given, no=no: written(path, given, mean=given.mean.numpy() * 0 + no),
+                "not in .0, 1",
+            )
             for no in NO
         ),
-        (lambda path, given: written(path, given, count=-given.count.numpy()), "a count of examples is negative"),
+        (
+            lambda path, given: written(path, given, count=-given.count.numpy()),
+            "a count of examples is negative",
+        ),
         (lambda path, given: written(path, given, mean=given.mean.numpy() / 2), "do not agree"),
-        (lambda path, given: written(path, given, count=given.count.numpy()[1:]), "do not have the shape"),
+        (
+            lambda path, given: written(path, given, count=given.count.numpy()[1:]),
+            "do not have the shape",
+        ),
     ],
 )
 def test_what_is_no_average_is_refused(tmp_path, constants, damage, message):
@@ -127,7 +152,9 @@ def test_no_batch_one_batch_and_changing_layouts_are_refused(model, inputs):
     encoder = papa.Model(model)
     with pytest.raises(papa.InputError, match="the list was empty"):
         papa.average_attention(encoder, [])
-    with pytest.raises(papa.InputError, match="takes a list of batches, but a single batch was given; put it into"):
+    with pytest.raises(
+        papa.InputError, match="takes a list of batches, but a single batch was given; put it into"
+    ):
         papa.average_attention(encoder, inputs)
     with pytest.raises(papa.InputError, match=r"A papa\.Model is needed"):
         papa.average_attention(model, [inputs])

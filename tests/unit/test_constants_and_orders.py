@@ -34,7 +34,9 @@ def test_orders_are_by_layer_or_draws_of_their_own(loaded):
 
     heads = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
     assert ordered("first-layer-first") == heads
-    assert ordered("last-layer-first") == [(layer, head) for layer in (2, 1, 0) for head in range(HEADS)]
+    assert ordered("last-layer-first") == [
+        (layer, head) for layer in (2, 1, 0) for head in range(HEADS)
+    ]
     draws = [ordered("random-1"), ordered("random-2"), ordered("random-1", seed=1)]
     assert all(sorted(draw) == heads != draw for draw in draws)
     assert draws[0] != draws[1] != draws[2] != draws[0] and ordered("random-1") == draws[0]
@@ -48,4 +50,7 @@ def test_a_share_of_the_heads_is_replaced_from_the_beginning_of_the_order(loaded
     settings = HiddenStates(constant="zeros")
     assert replaced_by(jobs.job(settings, "s.hidden"), settings, loaded, CORPUS_SLOTS)[1] is None
     settings = HiddenStates()
-    assert replaced_by(jobs.job(settings, "s.hidden"), settings, loaded, CORPUS_SLOTS) == (None, None)
+    assert replaced_by(jobs.job(settings, "s.hidden"), settings, loaded, CORPUS_SLOTS) == (
+        None,
+        None,
+    )

@@ -71,7 +71,11 @@ WORKFLOW = "The command papa needs altair, typer: pip install 'papa-attention[wo
         (["pandas"], "from papa import *; measure('m', [])", f"ImportError: papa.measure {STUDY}"),
         (["pandas"], f"import papa, torch; {PLOT}", f"ImportError: Constants.plot {STUDY}"),
         (["typer", "altair"], "from papa.__main__ import main; main()", WORKFLOW),
-        (["typer", "altair"], "import runpy; runpy.run_module('papa', run_name='__main__')", WORKFLOW),
+        (
+            ["typer", "altair"],
+            "import runpy; runpy.run_module('papa', run_name='__main__')",
+            WORKFLOW,
+        ),
     ],
 )
 def test_without_an_extra_one_sentence_names_it(hidden, code, said):
@@ -85,13 +89,22 @@ STUDY_LINES, WORKFLOW_LINES = EXTRA["study"], EXTRA["workflow"][1:]
 
 def test_the_extras_are_those_of_the_project():
     listed = {"study": STUDY_LINES, "workflow": [*STUDY_LINES, *WORKFLOW_LINES]}
-    names = {extra: {re.split("[>=<]", line)[0] for line in lines} for extra, lines in listed.items()}
-    of_module = {module: names[0].lower().replace("_", "-") for module, names in packages_distributions().items()}
-    assert {extra: {of_module[module] for module in modules} for extra, modules in EXTRAS.items()} == names
+    names = {
+        extra: {re.split("[>=<]", line)[0] for line in lines} for extra, lines in listed.items()
+    }
+    of_module = {
+        module: names[0].lower().replace("_", "-")
+        for module, names in packages_distributions().items()
+    }
+    assert {
+        extra: {of_module[module] for module in modules} for extra, modules in EXTRAS.items()
+    } == names
 
 
 def test_the_oldest_versions_are_the_bounds():
     """constraints-oldest.txt pins what `make test-oldest` installs, so that no bound is untested."""
     lines = [*PROJECT["dependencies"], *STUDY_LINES, *WORKFLOW_LINES, *EXTRA["demo"][1:]]
     pins = (REPOSITORY / "constraints-oldest.txt").read_text(encoding="utf-8").splitlines()
-    assert sorted(line.replace(">=", "==") for line in lines) == [line for line in pins if not line.startswith("#")]
+    assert sorted(line.replace(">=", "==") for line in lines) == [
+        line for line in pins if not line.startswith("#")
+    ]

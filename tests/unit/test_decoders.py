@@ -39,10 +39,14 @@ def constants():
     return torch.rand(LAYERS, HEADS, SLOTS, SLOTS, generator=torch.Generator().manual_seed(2))
 
 
-@pytest.mark.parametrize("prompts", ["padded in front", "alone without a mask", "three with a mask"])
+@pytest.mark.parametrize(
+    "prompts", ["padded in front", "alone without a mask", "three with a mask"]
+)
 def test_prompts_are_continued_as_whole_passes_over_each_text_would(decoder, constants, prompts):
     """transformers drops a mask of ones before the first pass, and passes an empty cache."""
-    inputs = {name: values[:3, -12:] for name, values in texts(True, decoder.config.pad_token_id).items()}
+    inputs = {
+        name: values[:3, -12:] for name, values in texts(True, decoder.config.pad_token_id).items()
+    }
     if prompts != "padded in front":
         ids = torch.randint(4, VOCABULARY, (3, 12), generator=torch.Generator().manual_seed(1))
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -58,11 +62,15 @@ def test_prompts_are_continued_as_whole_passes_over_each_text_would(decoder, con
                 real = inputs["attention_mask"][row].sum() if "attention_mask" in inputs else 12
                 ids = whole[12 - int(real) :][None]
                 for length in range(ids.shape[1] - 5, ids.shape[1]):
-                    assert int(decoder(ids[:, :length]).logits[0, -1].argmax()) == int(ids[0, length])
+                    assert int(decoder(ids[:, :length]).logits[0, -1].argmax()) == int(
+                        ids[0, length]
+                    )
     assert not prompts.startswith("three") or not torch.equal(continued, expected)
 
 
-@pytest.mark.parametrize("decoder", [name for name in DECODERS if name != "gpt2"], indirect=True)  # it counts padding
+@pytest.mark.parametrize(
+    "decoder", [name for name in DECODERS if name != "gpt2"], indirect=True
+)  # it counts padding
 def test_gradients_are_the_same_on_either_side_of_padding(decoder, constants):
     """A query of padding before the tokens sees nothing in a window, and nothing reads it."""
     ours = Model(decoder)
@@ -76,11 +84,15 @@ def test_gradients_are_the_same_on_either_side_of_padding(decoder, constants):
     close(gradient(True), gradient(False), atol=1e-4)
 
 
-def test_of_layers_those_that_attend_are_counted_and_the_others_stay_as_they_are(constants, tmp_path):
+def test_of_layers_those_that_attend_are_counted_and_the_others_stay_as_they_are(
+    constants, tmp_path
+):
     def mixed():
         torch.manual_seed(0)
         layers = ["conv", "full_attention", "conv", "conv", "full_attention"]
-        config = transformers.Lfm2Config(**SIZES | GROUPED | ENDS | {"num_hidden_layers": 5, "layer_types": layers})
+        config = transformers.Lfm2Config(
+            **SIZES | GROUPED | ENDS | {"num_hidden_layers": 5, "layer_types": layers}
+        )
         return transformers.Lfm2ForCausalLM._from_config(config, attn_implementation="eager").eval()
 
     verified = verify(mixed())
@@ -92,7 +104,9 @@ def test_of_layers_those_that_attend_are_counted_and_the_others_stay_as_they_are
     plain = mixed()
     with papa.replaced_attention(plain, constants[:2], heads), torch.no_grad():
         close(states_of(plain, inputs)[:, -1], real(states, inputs)[:, -1])
-    with pytest.raises(InputError, match=r"this model needs a torch tensor \[layer, head, query, key\] = \[2, 4"):
+    with pytest.raises(
+        InputError, match=r"this model needs a torch tensor \[layer, head, query, key\] = \[2, 4"
+    ):
         model.hidden_states(inputs, constants)
     plain.save_pretrained(tmp_path)
     sizes = sizes_of_model(str(tmp_path))
@@ -114,8 +128,16 @@ def test_a_decoder_needs_no_mask_if_padding_follows_the_tokens(constants):
     [
         ("DistilBertModel", 5, "DistilBertModel has no head, so it returns no logits"),
         # one text of five tokens and five labels would have logits of the shape of those of tokens
-        ("BertForSequenceClassification", 1, r"The head of BertForSeq.* returns logits \[\d, 5\] for inputs \["),
-        ("GPT2ForSequenceClassification", 5, r"The head of GPT2ForSeq.* returns logits \[\d, 5\] for inputs \["),
+        (
+            "BertForSequenceClassification",
+            1,
+            r"The head of BertForSeq.* returns logits \[\d, 5\] for inputs \[",
+        ),
+        (
+            "GPT2ForSequenceClassification",
+            5,
+            r"The head of GPT2ForSeq.* returns logits \[\d, 5\] for inputs \[",
+        ),
         ("BertForTokenClassification", 5, None),
     ],
 )
@@ -132,7 +154,9 @@ def test_only_a_head_that_says_something_of_each_token_has_logits(name, given, s
         ours.logits(inputs)
 
 
-def test_a_plain_model_that_would_be_replaced_otherwise_than_the_formula_says_is_refused(monkeypatch, constants):
+def test_a_plain_model_that_would_be_replaced_otherwise_than_the_formula_says_is_refused(
+    monkeypatch, constants
+):
     model = stock("llama").train()
     before = [module.training for module in model.modules()]
     monkeypatch.setattr(Matrices, "context", lambda _, layer, heads: 0.9 * layer.values(heads))
@@ -143,7 +167,9 @@ def test_a_plain_model_that_would_be_replaced_otherwise_than_the_formula_says_is
     with pytest.raises(papa.InputError, match="differ from the formula"):
         Model(model)
     assert stays == [(name, weights.requires_grad) for name, weights in model.named_parameters()]
-    with pytest.raises(papa.InputError, match=r"the weights of LlamaForCausalLM are torch\.float16; load it in "):
+    with pytest.raises(
+        papa.InputError, match=r"the weights of LlamaForCausalLM are torch\.float16; load it in "
+    ):
         papa.replaced_attention(model.half(), constants).__enter__()
 
 
@@ -167,7 +193,10 @@ def test_slots_are_counted_from_the_first_token_whichever_side_padding_is_on(con
     ours, padded = Model(copy.deepcopy(decoder)), Model(copy.deepcopy(decoder))
     padded.form = Form(False)
     for given in (texts(), texts(left=True)):
-        actual += [real(model.hidden_states(given, constants, heads), given)[:, -1] for model in (ours, padded)]
+        actual += [
+            real(model.hidden_states(given, constants, heads), given)[:, -1]
+            for model in (ours, padded)
+        ]
         with papa.replaced_attention(decoder, constants, heads):
             actual.append(states_of(decoder, given)[:, -1])
         sums.append(papa.average_attention(ours, [given]).sum)
@@ -185,11 +214,16 @@ def test_a_model_that_is_wrong_with_padding_before_the_tokens_refuses_it(monkeyp
     monkeypatch.setattr("papa.model.settling.stock_of", other)
     ours = Model(copy.deepcopy(decoder))
     assert not ours.padding_before and ours.hidden_states(texts()).isfinite().all()
-    with pytest.raises(InputError, match=r"^LlamaModel gives correct results only with padding after the tokens; put"):
+    with pytest.raises(
+        InputError,
+        match=r"^LlamaModel gives correct results only with padding after the tokens; put",
+    ):
         ours.hidden_states(texts(left=True))
     with papa.replaced_attention(decoder, constants):
         assert decoder(**texts()).logits.isfinite().all()
-        with pytest.raises(InputError, match=r"^LlamaForCausalLM gives correct results only with padding after"):
+        with pytest.raises(
+            InputError, match=r"^LlamaForCausalLM gives correct results only with padding after"
+        ):
             decoder(**texts(left=True))
 
 
@@ -215,13 +249,20 @@ def test_a_plain_model_takes_its_mask_by_place_and_refuses_what_it_cannot_place(
         for more in ({}, {"attention_mask": torch.ones_like(ids)}):
             with pytest.raises(InputError, match="position_ids restart within a row"):
                 model(ids, position_ids=positions, **more)
-        for key, value in {"head_mask": torch.ones(3, 4), "attention_mask": 1 + (ids > 9).long()}.items():
+        for key, value in {
+            "head_mask": torch.ones(3, 4),
+            "attention_mask": 1 + (ids > 9).long(),
+        }.items():
             with pytest.raises(InputError, match=f"^{key} "):
                 model(**{"input_ids": ids, "attention_mask": torch.ones_like(ids)} | {key: value})
-        with pytest.raises(InputError, match=r"^A part of a model with papa's attention was called directly"):
+        with pytest.raises(
+            InputError, match=r"^A part of a model with papa's attention was called directly"
+        ):
             model.base_model(**given)
         for inputs in (given, {"input_ids": given["input_ids"][-1:]}):
-            vars(model).pop("_cache", None)  # transformers 5.4 cannot reuse a cache that was not filled
+            vars(model).pop(
+                "_cache", None
+            )  # transformers 5.4 cannot reuse a cache that was not filled
             with pytest.raises(InputError, match="with a cache that grows"):
                 model.generate(**inputs, max_new_tokens=2, cache_implementation="static")
 
@@ -253,7 +294,9 @@ def test_models_replaced_at_once_are_called_from_any_thread_and_freed_later(cons
         with papa.replaced_attention(other, constants, []), ThreadPoolExecutor(3) as pool:
             for each in [pool.submit(lambda: model(**given).logits) for _ in range(9)]:
                 assert torch.equal(each.result(), expected)
-            assert not torch.equal(other(**given).logits, expected) and torch.equal(model(**given).logits, expected)
+            assert not torch.equal(other(**given).logits, expected) and torch.equal(
+                model(**given).logits, expected
+            )
     alive = weakref.ref(other)
     del other
     assert gc.collect() and alive() is None

@@ -19,4 +19,8 @@ def test_the_files_are_those_that_their_script_writes(script, tmp_path):
     for folder in written:
         files = sorted(path.name for path in (DEMO / folder).iterdir())
         assert sorted(path.name for path in (tmp_path / folder).iterdir()) == files
-        assert filecmp.cmpfiles(DEMO / folder, tmp_path / folder, files, shallow=False) == (files, [], [])
+        assert filecmp.cmpfiles(DEMO / folder, tmp_path / folder, files, shallow=False) == (
+            files,
+            [],
+            [],
+        )

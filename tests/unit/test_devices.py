@@ -28,7 +28,10 @@ print(device, flush=True)
 time.sleep(seconds)
 os.rmdir(folder / device)
 """
-UUIDS = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "MIG-GPU-8932f937-d72c-4106-c12f-20bd9faed9f6/1/0"
+UUIDS = (
+    "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6",
+    "MIG-GPU-8932f937-d72c-4106-c12f-20bd9faed9f6/1/0",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -47,10 +50,16 @@ def start(tmp_path):
     (tmp_path / "taken").mkdir()
 
     def start(number, seconds, visible):
-        environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "CUDA_VISIBLE_DEVICES": visible}
+        environment = {
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "CUDA_VISIBLE_DEVICES": visible,
+        }
         command = [sys.executable, "-c", JOB, str(tmp_path / "taken"), str(seconds)]
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        jobs = [subprocess.Popen(command, env=os.environ | environment, text=True, **pipes) for _ in range(number)]
+        jobs = [
+            subprocess.Popen(command, env=os.environ | environment, text=True, **pipes)
+            for _ in range(number)
+        ]
         started.extend(jobs)
         for job in jobs:
             assert job.stdout.readline() == "ready\n"
@@ -99,7 +108,9 @@ def test_gpus_are_counted_where_the_environment_does_not_say(monkeypatch):
     """Device files that cannot be opened are those that a cluster keeps from a job; none at all are not yet made."""
     files, driver = ["nvidia0", "nvidia1", "nvidia10"], ["0000:01:00.0", "0000:02:00.0"]
     names = {"/dev": files, devices.DRIVER: driver}
-    monkeypatch.setattr(Path, "glob", lambda folder, _: iter(folder / name for name in names[str(folder)]))
+    monkeypatch.setattr(
+        Path, "glob", lambda folder, _: iter(folder / name for name in names[str(folder)])
+    )
     monkeypatch.setattr(os, "access", lambda path, _: Path(path).name != "nvidia1")
     assert devices.visible_gpus() == ["0", "1"]
     files.clear()
@@ -111,7 +122,9 @@ def test_gpus_are_counted_where_the_environment_does_not_say(monkeypatch):
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:0", "auto", "cuda", "auto with a torch for CPUs"])
 def test_nothing_is_taken_where_the_user_chose_or_there_are_no_gpus(monkeypatch, tmp_path, device):
-    monkeypatch.setattr(devices, "visible_gpus", lambda: [] if device in ("auto", "cuda") else ["0", "1"])
+    monkeypatch.setattr(
+        devices, "visible_gpus", lambda: [] if device in ("auto", "cuda") else ["0", "1"]
+    )
     monkeypatch.setattr(devices, "version", lambda _: "2.13.0+cpu" if " " in device else "2.13.0")
     device = device.partition(" ")[0]
     devices.claim(device)

@@ -14,15 +14,21 @@ from papa.results.table import arrow_of
 LOG_SCALED = {"metric": "negative_log_perplexity"}
 
 
-def row(task: str, fraction: str, mean: float, drop: float | None, **columns: Any) -> dict[str, Any]:
-    return summary_row(fraction, mean, **{"line": "a", "task": task, "relative_drop": drop} | columns)
+def row(
+    task: str, fraction: str, mean: float, drop: float | None, **columns: Any
+) -> dict[str, Any]:
+    return summary_row(
+        fraction, mean, **{"line": "a", "task": task, "relative_drop": drop} | columns
+    )
 
 
 @pytest.fixture(autouse=True)
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[pd.DataFrame]:
     """The rows of each figure; figures have other tests, which take long."""
     frames: list[pd.DataFrame] = []
-    monkeypatch.setattr("papa.results.drops.drop_figure", lambda rows: frames.append(rows) or (None, ""))
+    monkeypatch.setattr(
+        "papa.results.drops.drop_figure", lambda rows: frames.append(rows) or (None, "")
+    )
     monkeypatch.setattr("papa.results.drops.grid_views", lambda config: [config])
     monkeypatch.setattr("papa.results.drops.rows_of", lambda view, rows: rows)
     return frames
@@ -32,7 +38,9 @@ def analysed(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str
     config = SimpleNamespace(run=SimpleNamespace(fractions=("1", "0")))
     section = drops(SimpleNamespace(config=config, summary=frame_of(rows, GRID_COLUMNS)))  # type: ignore[arg-type]
     assert section is not None
-    return arrow_of(section.frame, COLUMNS).to_pylist(), section.tables[0].markdown().splitlines()[2:]
+    return arrow_of(section.frame, COLUMNS).to_pylist(), section.tables[0].markdown().splitlines()[
+        2:
+    ]
 
 
 def test_means_over_tasks(drawn):
@@ -40,7 +48,9 @@ def test_means_over_tasks(drawn):
     rows += [row("a", "0", 0.8, 0.1), row("b", "0", 0.4, 0.2), row("c", "0", 0.1, None)]
     rows += [row("mlm", "1", -2.0, None, **LOG_SCALED), row("mlm", "0", -3.0, None, **LOG_SCALED)]
     rows += [row("a", "1/2", 0.7, 0.9), row("a", "0", 0.1, 0.9, main=False)]
-    rows += [r | {"line": "b"} for r in rows if r["fraction"] != "1/2"]  # both ends are in every line
+    rows += [
+        r | {"line": "b"} for r in rows if r["fraction"] != "1/2"
+    ]  # both ends are in every line
     [mean], [line] = analysed(rows)
     expected = ("m", "average", pytest.approx(0.5), 3, pytest.approx(0.15), 2, "C")
     assert mean == dict(zip(COLUMNS, expected, strict=True))
@@ -53,4 +63,7 @@ def test_without_a_defined_drop_there_is_none():
     rows += [row("mlm", fraction, -2.0, None, model="n", **LOG_SCALED) for fraction in ("1", "0")]
     means, lines = analysed(rows)
     assert [mean["mean_relative_drop"] for mean in means] == [None, None]
-    assert lines == ["| m | average | 0.900 | 1 | - | 0 | A |", "| n | average | - | 0 | - | 0 |  |"]
+    assert lines == [
+        "| m | average | 0.900 | 1 | - | 0 | A |",
+        "| n | average | - | 0 | - | 0 |  |",
+    ]

@@ -14,7 +14,13 @@ from papa.model.forms import patch
 from papa.model.model import Model
 from papa.model.replacement import replacement_of
 
-KINDS = ("embeddings.dropout", "attention.self.dropout", "pos_dropout", "attention.output.dropout", "output.dropout")
+KINDS = (
+    "embeddings.dropout",
+    "attention.self.dropout",
+    "pos_dropout",
+    "attention.output.dropout",
+    "output.dropout",
+)
 EXAMPLE_COUNT, PLACES, SHARE = 701, CHANNELS, 0.3
 
 
@@ -30,7 +36,9 @@ def only_dropout(model, kind, share):
 
 def dropped_states(ours, inputs, constants=None, mixing=None):
     batch = Packed.of(inputs)
-    return torch.stack(ours.run(batch, ours.replacement(constants, mixing=mixing), dropout=True), dim=1)
+    return torch.stack(
+        ours.run(batch, ours.replacement(constants, mixing=mixing), dropout=True), dim=1
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -46,7 +54,9 @@ def test_what_is_dropped_whole_is_what_the_stock_model_drops(model, inputs, kind
     ours = Model(copy.deepcopy(model))
     stock = real(stock_states(model.train(), inputs), inputs)
     close(dropped_states(ours, inputs), stock)
-    assert not number or not torch.allclose(stock, real(ours.hidden_states(inputs), inputs), atol=1e-2)
+    assert not number or not torch.allclose(
+        stock, real(ours.hidden_states(inputs), inputs), atol=1e-2
+    )
 
 
 @only("bert", "deberta")
@@ -69,12 +79,16 @@ def attention(model, share, replaced, mixing=None):
     heads = None if mixing is not None else [(0, head) for head in replaced]
     slots = torch.arange(PLACES).expand(EXAMPLE_COUNT, -1)
     examples = Examples(slots, slots, None, PLACES, packed=True)
-    assert examples.same_slots  # the constant is the same for all examples; what is dropped of it is not
+    assert (
+        examples.same_slots
+    )  # the constant is the same for all examples; what is dropped of it is not
     session = Session(replacement_of((1, HEADS), matrices, heads, mixing), examples=examples)
     patch(model)
     layer = model.encoder.layer[0].attention.self.train()
     layer.dropout.p = share
-    layer.value.register_forward_hook(lambda *_: torch.eye(PLACES).repeat(EXAMPLE_COUNT, HEADS)[None])
+    layer.value.register_forward_hook(
+        lambda *_: torch.eye(PLACES).repeat(EXAMPLE_COUNT, HEADS)[None]
+    )
     with torch.no_grad(), running(session):
         used, _ = layer(0.3 * torch.randn(PLACES, HEADS * CHANNELS).repeat(EXAMPLE_COUNT, 1)[None])
     return used.view(EXAMPLE_COUNT, PLACES, HEADS, PLACES)

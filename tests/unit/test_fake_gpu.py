@@ -29,7 +29,9 @@ SOME = "average/lambda-0/kept-1of2"
 def device(monkeypatch):
     """The device; the one without hardware has no inference mode, in which a wrapped tensor cannot have views."""
     if fake_device.NAME == fake_device.FAKE:
-        monkeypatch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad() if mode else nullcontext())
+        monkeypatch.setattr(
+            torch, "inference_mode", lambda mode=True: torch.no_grad() if mode else nullcontext()
+        )
     else:  # a GPU draws other numbers than the CPU
         fused = torch.nn.functional.scaled_dot_product_attention
 
@@ -62,7 +64,9 @@ def on_both(device, monkeypatch):
 def compare(first, second):
     """Assert that two artefacts have nearly the same numbers."""
     for values, others in zip(numbers(first), numbers(second), strict=True):
-        halved = values.dtype == np.float16  # hidden states are stored in half precision: one step of rounding
+        halved = (
+            values.dtype == np.float16
+        )  # hidden states are stored in half precision: one step of rounding
         np.testing.assert_allclose(values, others, **NEAR | ({"rtol": 2e-3} if halved else {}))
 
 
@@ -73,13 +77,18 @@ def numbers(path):
         return [constants.sum.numpy(), constants.count.numpy()]
     if path.suffix == ".parquet":
         frame, curve = read_table(path).to_pandas(), read_facts(path).get("curve", [])
-        return [np.array(curve), *(frame[name].to_numpy(float) for name in frame.select_dtypes("number"))]
+        return [
+            np.array(curve),
+            *(frame[name].to_numpy(float) for name in frame.select_dtypes("number")),
+        ]
     with StoredStates.opened(path) as hidden:
         tokens = Tokens.read(path.with_name("tokens.parquet"))["train"]
         return [hidden.read(torch.arange(len(tokens)), tokens).numpy().astype(np.float16)]
 
 
-@pytest.mark.skipif(fake_device.NAME != fake_device.FAKE, reason="a GPU needs no test of how it refuses and counts")
+@pytest.mark.skipif(
+    fake_device.NAME != fake_device.FAKE, reason="a GPU needs no test of how it refuses and counts"
+)
 def test_the_device_refuses_mixed_tensors_and_counts_waits(device):
     values = torch.arange(5, device=fake_device.NAME)
     with pytest.raises(fake_device.MixedDevices, match="add"):
@@ -90,9 +99,15 @@ def test_the_device_refuses_mixed_tensors_and_counts_waits(device):
         assert (values + torch.tensor(2)).sum().device.type == fake_device.NAME
         assert not waits
         assert int(values.sum()) == 10 and values[values > 2].tolist() == [3, 4]
-        assert values.cpu().tolist() == [0, 1, 2, 3, 4] and bool(values.any()) and values.nonzero().shape == (4, 1)
+        assert (
+            values.cpu().tolist() == [0, 1, 2, 3, 4]
+            and bool(values.any())
+            and values.nonzero().shape == (4, 1)
+        )
     kinds = [wait.split()[0] for wait in waits.elements()]
-    assert sorted(kinds) == sorted(["_local_scalar_dense"] * 2 + ["index", "tolist", "_to_copy", "nonzero"])
+    assert sorted(kinds) == sorted(
+        ["_local_scalar_dense"] * 2 + ["index", "tolist", "_to_copy", "nonzero"]
+    )
 
 
 @TEXTS
@@ -113,8 +128,18 @@ def test_averages(on_both, tiny, place_tiny, corpus, kind, causal):
 @pytest.mark.parametrize(
     ("stage", "variant"),
     [
-        *(("lambda", "average"), ("lambda", "mean-output"), ("hidden", "original"), ("hidden", SOME)),
-        *(("probe", "original"), ("probe", SOME), ("probe", "average-trained/all"), ("probe", "mean-output/all")),
+        *(
+            ("lambda", "average"),
+            ("lambda", "mean-output"),
+            ("hidden", "original"),
+            ("hidden", SOME),
+        ),
+        *(
+            ("probe", "original"),
+            ("probe", SOME),
+            ("probe", "average-trained/all"),
+            ("probe", "mean-output/all"),
+        ),
         *(("own head", "original"), ("own head", "toeplitz/all")),
     ],
 )
@@ -152,9 +177,16 @@ def test_the_host_waits_once_per_batch(device, model, causal, monkeypatch):
     model = Model((stock("llama") if causal else model).to(fake_device.NAME))
     lengths = torch.tensor([2, SLOTS, 5, 7, 11, 3, 4])
     mask = (torch.arange(SLOTS) < lengths[:, None]).long()
-    packed = Packed.of({"input_ids": torch.randint(4, 31, mask.shape) * mask, "attention_mask": mask})
+    packed = Packed.of(
+        {"input_ids": torch.randint(4, 31, mask.shape) * mask, "attention_mask": mask}
+    )
     averaging, shape = Averaging(model, SLOTS), (model.layers, model.heads, SLOTS, SLOTS)
-    heads = [(layer, head) for layer in range(model.layers) for head in range(model.heads) if (layer + head) % 2]
+    heads = [
+        (layer, head)
+        for layer in range(model.layers)
+        for head in range(model.heads)
+        if (layer + head) % 2
+    ]
     constants = torch.rand(shape, device=fake_device.NAME)
     fixed = model.replacement(constants, heads)
 
@@ -175,4 +207,6 @@ def test_the_host_waits_once_per_batch(device, model, causal, monkeypatch):
         assert waits.total() <= most, f"{name}: {dict(waits)}"
     with device.counting() as waits:
         averaging.averages()
-    assert waits.total() == model.layers + 1, "sums leave the device layer by layer, and counts at once"
+    assert waits.total() == model.layers + 1, (
+        "sums leave the device layer by layer, and counts at once"
+    )

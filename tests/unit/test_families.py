@@ -34,7 +34,9 @@ from papa.model.reference import Reference
 
 TABLE = [(name, "between") for name in dict.fromkeys([*FAMILIES, *OTHER_ENCODERS])]
 TABLE += [(name, padding) for name in DECODERS for padding in ("after", "before")]
-FROM_SLOT_0 = [row for row in TABLE if row[1] != "before"]  # decoders count slots from the first token
+FROM_SLOT_0 = [
+    row for row in TABLE if row[1] != "before"
+]  # decoders count slots from the first token
 
 
 @pytest.fixture(params=FAMILIES)
@@ -64,7 +66,11 @@ def same(actual, expected):
 def test_nothing_replaced_is_the_stock_model(row):
     model, inputs, _, ours = row
     expected = states_of(model, inputs)
-    for inference in (False, True, True):  # what is kept from one pass to the next is there at the last
+    for inference in (
+        False,
+        True,
+        True,
+    ):  # what is kept from one pass to the next is there at the last
         with torch.inference_mode(inference):
             hidden = ours.hidden_states(inputs)
             same(real(hidden, inputs), expected)
@@ -86,7 +92,11 @@ def test_replaced_heads_follow_the_formula(row):
             with torch.inference_mode(inference):
                 same(real(ours.hidden_states(inputs, constants, heads), inputs), expected)
         if model.config.model_type not in MODULES and (not ours.causal or mask[:, 0].all()):
-            every = [(layer, head) for layer in layers for head in range(ours.heads)] if heads is None else heads
+            every = (
+                [(layer, head) for layer in layers for head in range(ours.heads)]
+                if heads is None
+                else heads
+            )
             positive = constants.abs()
             with Reference(model.base_model, positive, every, mask):
                 formula = states_of(model, inputs)
@@ -94,13 +104,19 @@ def test_replaced_heads_follow_the_formula(row):
 
 
 # with sinks, attention does not sum to one
-@pytest.mark.parametrize("row", [row for row in FROM_SLOT_0 if row[0] != "gpt-oss"], indirect=True, ids="-".join)
+@pytest.mark.parametrize(
+    "row", [row for row in FROM_SLOT_0 if row[0] != "gpt-oss"], indirect=True, ids="-".join
+)
 def test_constants_that_are_the_texts_own_attention_change_nothing(row):
     model, inputs, _, ours = row
     for place in (0, 1, 5):
         text = {name: values[place : place + 1] for name, values in inputs.items()}
         attention, expected = stock_attention(model, text)[0], states_of(model, text)
-        for options in ({}, {"heads": [(0, 2), (1, 3), (2, 0)]}, {"mixing": torch.rand(ours.layers, ours.heads)}):
+        for options in (
+            {},
+            {"heads": [(0, 2), (1, 3), (2, 0)]},
+            {"mixing": torch.rand(ours.layers, ours.heads)},
+        ):
             same(real(ours.hidden_states(text, attention, **options), text), expected)
 
 
@@ -109,14 +125,19 @@ def test_averages_are_those_of_collected_attention(row):
     model, inputs, _, ours = row
     mask = inputs["attention_mask"].double()
     both = mask[:, :, None] * mask[:, None, :]
-    halves = [{name: values[part] for name, values in inputs.items()} for part in (slice(0, 4), slice(4, None))]
+    halves = [
+        {name: values[part] for name, values in inputs.items()}
+        for part in (slice(0, 4), slice(4, None))
+    ]
     constants = papa.average_attention(ours, halves)
     close(constants.sum, (stock_attention(model, inputs).double() * both[:, None, None]).sum(0))
     assert not ours.causal or not constants.sum.triu(1).any()
     close(constants.count.double(), both.sum(0))
 
 
-@pytest.mark.parametrize("name", [*DISTINCT, *WITHOUT_EXPERTS])  # experts do not multiply in float64
+@pytest.mark.parametrize(
+    "name", [*DISTINCT, *WITHOUT_EXPERTS]
+)  # experts do not multiply in float64
 def test_mixing_and_constants_have_gradients(name):
     """Against central differences; the step is large for models that round to float32 on the way."""
     exact = name in ("roberta", "electra")
@@ -137,7 +158,9 @@ def test_mixing_and_constants_have_gradients(name):
                 given[place][at] += moved
                 losses.append(float(loss(*given)))
             slope = (losses[0] - losses[1]) / (2 * step)
-            assert slope == pytest.approx(float(values.grad[at]), rel=1e-4 if exact else 2e-2, abs=1e-10)
+            assert slope == pytest.approx(
+                float(values.grad[at]), rel=1e-4 if exact else 2e-2, abs=1e-10
+            )
 
 
 def operations(ours, inputs, constants=None, heads=None):
@@ -150,17 +173,27 @@ def operations(ours, inputs, constants=None, heads=None):
 
 def test_a_replaced_head_computes_no_query_no_key_and_no_distances(model, inputs, matrices):
     packed, hidden = str(Model(copy.deepcopy(model)).form) == "packed", HEADS * CHANNELS
-    assert packed or Version(transformers.__version__) < Version("5.17"), "only older versions need padding"
+    assert packed or Version(transformers.__version__) < Version("5.17"), (
+        "only older versions need padding"
+    )
     tokens = int(inputs["attention_mask"].sum()) if packed else inputs["attention_mask"].numel()
     none, some, every = (
         operations(Model(copy.deepcopy(model)), inputs, *given)
-        for given in ((), (matrices, [(layer, head) for layer in range(LAYERS) for head in (0, 3)]), (matrices,))
+        for given in (
+            (),
+            (matrices, [(layer, head) for layer in range(LAYERS) for head in (0, 3)]),
+            (matrices,),
+        )
     )
     # with every head replaced: values, the output projection, two linear layers, the constants times the values, and,
     # if rows are packed, the sums of the constants' rows
-    layer = 2 * tokens * hidden * (2 * hidden + 2 * 41) + 2 * EXAMPLES * HEADS * SLOTS**2 * (CHANNELS + packed)
+    layer = 2 * tokens * hidden * (2 * hidden + 2 * 41) + 2 * EXAMPLES * HEADS * SLOTS**2 * (
+        CHANNELS + packed
+    )
     projected = hasattr(model, "embeddings_project")
-    pooler = 2 * hidden * hidden if getattr(model, "pooler", None) is not None else 0  # of one token of each row
+    pooler = (
+        2 * hidden * hidden if getattr(model, "pooler", None) is not None else 0
+    )  # of one token of each row
     pooler *= 1 if packed else EXAMPLES
     assert every == LAYERS * layer + (2 * tokens * 13 * hidden if projected else 0) + pooler
     # and every head that is not replaced adds the same
@@ -177,7 +210,9 @@ def test_a_plain_model_still_learns_while_its_attention_is_replaced(model, input
         with papa.replaced_attention(model, matrices, [(0, 1), (2, 4)]):
             real(stock_states(model, inputs), inputs).square().mean().backward()
         for name, weight in model.encoder.named_parameters():
-            assert not weight.requires_grad or (weight.grad is not None and weight.grad.isfinite().all()), name
+            assert not weight.requires_grad or (
+                weight.grad is not None and weight.grad.isfinite().all()
+            ), name
 
 
 @only("deberta")
@@ -199,5 +234,7 @@ def test_every_position_of_a_token_is_a_slot_and_no_other(model, ours, slots):
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     close(ours.hidden_states(inputs), stock_states(model, inputs))
     longer = {name: torch.cat([values, values[:, :1]], dim=1) for name, values in inputs.items()}
-    with pytest.raises(papa.InputError, match=f"{slots + 1} slots, but the model has {slots} positions"):
+    with pytest.raises(
+        papa.InputError, match=f"{slots + 1} slots, but the model has {slots} positions"
+    ):
         ours.hidden_states(longer)

@@ -23,12 +23,21 @@ Rows = list[dict[str, Any]]
 
 
 def row(fraction: str, mean: float | None, **columns: Any) -> dict[str, Any]:
-    about = {"line": columns.get("model", "m"), "title": f"Title of {columns.get('task', 't')}", "metric": "entity_f1"}
-    return summary_row(fraction, mean, **about | {"half": 0.01, "trivial": 0.2, "context_free": 0.3} | columns)
+    about = {
+        "line": columns.get("model", "m"),
+        "title": f"Title of {columns.get('task', 't')}",
+        "metric": "entity_f1",
+    }
+    return summary_row(
+        fraction, mean, **about | {"half": 0.01, "trivial": 0.2, "context_free": 0.3} | columns
+    )
 
 
 def curve(*means: float, **columns: Any) -> Rows:
-    return [row(fraction, mean, **columns) for fraction, mean in zip(FRACTIONS, means or (0.9, 0.8, 0.7), strict=True)]
+    return [
+        row(fraction, mean, **columns)
+        for fraction, mean in zip(FRACTIONS, means or (0.9, 0.8, 0.7), strict=True)
+    ]
 
 
 def lines(names: Iterable[str], rows: Rows) -> Rows:
@@ -38,8 +47,12 @@ def lines(names: Iterable[str], rows: Rows) -> Rows:
 def figure_of(rows: Rows) -> tuple[Any, str]:
     """The figure of a grid of these rows, and its alternative text."""
     several = ("models", "fractions", "tasks")
-    fields = {name: tuple(dict.fromkeys(row[name.removesuffix("s")] for row in rows)) for name in several}
-    return grid_figure(pd.DataFrame(rows), grid_view(name="figure-2a", title="Figure 2a: BASE", **fields))
+    fields = {
+        name: tuple(dict.fromkeys(row[name.removesuffix("s")] for row in rows)) for name in several
+    }
+    return grid_figure(
+        pd.DataFrame(rows), grid_view(name="figure-2a", title="Figure 2a: BASE", **fields)
+    )
 
 
 def drawn(figure: Any) -> Rows:
@@ -55,10 +68,28 @@ def save(folder: Path, figure: Any) -> str:
 
 
 def test_files_show_models_tasks_and_subsets(tmp_path):
-    names = [(model, task, subset) for model in ("first", "second") for task in ("ner", "names") for subset in SUBSETS]
-    rows = [part for model, task, subset in names for part in curve(model=model, task=task, subset=subset)]
+    names = [
+        (model, task, subset)
+        for model in ("first", "second")
+        for task in ("ner", "names")
+        for subset in SUBSETS
+    ]
+    rows = [
+        part
+        for model, task, subset in names
+        for part in curve(model=model, task=task, subset=subset)
+    ]
     svg = save(tmp_path, figure_of(rows)[0])
-    texts = ("Figure 2a: BASE", "Title of ner", "Title of names", "Entity F1", "first", "second", "lookup", "12")
+    texts = (
+        "Figure 2a: BASE",
+        "Title of ner",
+        "Title of names",
+        "Entity F1",
+        "first",
+        "second",
+        "lookup",
+        "12",
+    )
     for text in (*texts, "trivial floor", "context-free floor", "Constants: average; order: λ."):
         assert f">{text}<" in svg
 
@@ -97,7 +128,9 @@ def test_a_character_that_would_end_the_process_is_refused(tmp_path, character):
     ],
 )
 def test_scores_stay_within_the_range_of_the_metric(metric, scores, floors, limits):
-    panel = Panel(curve(*scores, metric=metric, half=0.09, trivial=floors[0], context_free=floors[1]))
+    panel = Panel(
+        curve(*scores, metric=metric, half=0.09, trivial=floors[0], context_free=floors[1])
+    )
     low, high = panel.y["scale"]["domain"]
     assert limits[0] <= low < high <= limits[1]
     for point in panel.points:
@@ -139,12 +172,18 @@ def test_the_alternative_text_has_the_ends_and_floors_of_curves():
 
 def drops_of(*points: tuple[str, str, float | None, float | None]) -> Any:
     names = ("model", "constant", "mean_original", "mean_relative_drop")
-    values = [dict.fromkeys(DROP_COLUMNS) | dict(zip(names, point, strict=True)) for point in points]
+    values = [
+        dict.fromkeys(DROP_COLUMNS) | dict(zip(names, point, strict=True)) for point in points
+    ]
     return drop_figure(pd.DataFrame(values))[0]
 
 
 def test_every_model_with_a_drop_is_a_point(tmp_path):
-    points = [("first", "average", 0.8, 0.1), ("second", "average", 0.8, 0.1), ("third", "average", 0.7, None)]
+    points = [
+        ("first", "average", 0.8, 0.1),
+        ("second", "average", 0.8, 0.1),
+        ("third", "average", 0.7, None),
+    ]
     figure = drops_of(*points)
     assert ">No drop is defined for third.<" in save(tmp_path, figure)
     shown = {point["text"]: point["mean_relative_drop"] for point in drawn(figure)}
@@ -157,7 +196,10 @@ def averages(uses: list[int]) -> papa.Constants:
     """Averages whose slot s is used by `uses[s]` examples, the last by all; every cell has another entry."""
     use = torch.tensor(uses)
     count = torch.minimum(use[:, None], use)
-    mean = torch.arange(LAYERS * HEADS * len(uses) ** 2).view(LAYERS, HEADS, len(uses), len(uses)) / 1000
+    mean = (
+        torch.arange(LAYERS * HEADS * len(uses) ** 2).view(LAYERS, HEADS, len(uses), len(uses))
+        / 1000
+    )
     return papa.Constants((mean * count).double(), count, max(uses))
 
 
@@ -166,15 +208,25 @@ def test_pictures_of_chosen_heads(tmp_path):
     figure = pictures(constants, [(0, 4), (2, 1)])
     assert drawn_slots(constants) == [0, 1, 2, 6], "of five that are used one is rare"
     svg = save(tmp_path, figure)
-    assert all(f">{text}<" in svg for text in ("layer 0, head 4", "layer 2, head 1", "query slot", "key slot", "6"))
+    assert all(
+        f">{text}<" in svg
+        for text in ("layer 0, head 4", "layer 2, head 1", "query slot", "key slot", "6")
+    )
     values = drawn(figure)
     cells = {(cell.pop("query"), cell.pop("key")): cell for cell in values}
     assert len(cells) == len(values) == 4 * 4
-    entries = {f"{layer}_{head}": float(constants.mean[layer, head, 2, 6]) for layer, head in ((0, 4), (2, 1))}
+    entries = {
+        f"{layer}_{head}": float(constants.mean[layer, head, 2, 6])
+        for layer, head in ((0, 4), (2, 1))
+    }
     assert cells[2, 6] == pytest.approx(entries, abs=1e-4)
     [first, _] = figure.to_dict()["concat"]
     # rows are queries and columns keys
     assert (first["encoding"]["y"]["field"], first["encoding"]["x"]["field"]) == ("query", "key")
     # each head up to the maximum of its entries, by the square root
     color, largest = first["encoding"]["color"], max(cell["0_4"] for cell in values)
-    assert color["scale"]["type"] == "sqrt" and color["scale"]["domain"] == [0, largest / 4, largest]
+    assert color["scale"]["type"] == "sqrt" and color["scale"]["domain"] == [
+        0,
+        largest / 4,
+        largest,
+    ]

@@ -29,20 +29,31 @@ TABLE = pa.table(
         "none": pa.array([None, None, None], pa.string()),
     }
 )
-TENSORS = {"w": torch.arange(15.0).view(3, 5), "n": torch.arange(3), "h": torch.zeros(2, dtype=torch.bfloat16)}
+TENSORS = {
+    "w": torch.arange(15.0).view(3, 5),
+    "n": torch.arange(3),
+    "h": torch.zeros(2, dtype=torch.bfloat16),
+}
 ARRAYS = {"sum": np.arange(7.0), "count": np.arange(5)}
 FORMATS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
     "a.parquet": (
         lambda path: files.write_table(TABLE, path, {"n": 1}, RECORD),
         lambda path: files.read_table(path).to_pylist(),
     ),
-    "a.json": (lambda path: files.write_json({"z": 1, "a": [1.5, "é"]}, path, RECORD), files.read_json),
+    "a.json": (
+        lambda path: files.write_json({"z": 1, "a": [1.5, "é"]}, path, RECORD),
+        files.read_json,
+    ),
     "a.safetensors": (
         lambda path: files.write_tensors(TENSORS, path, {"n": 2}, RECORD),
-        lambda path: str(sorted((name, values.tolist()) for name, values in files.read_tensors(path)[0].items())),
+        lambda path: str(
+            sorted((name, values.tolist()) for name, values in files.read_tensors(path)[0].items())
+        ),
     ),
     "a.h5": (
-        lambda path: hdf5.write_arrays({name: values[None] for name, values in ARRAYS.items()}, path, {"n": 7}, RECORD),
+        lambda path: hdf5.write_arrays(
+            {name: values[None] for name, values in ARRAYS.items()}, path, {"n": 7}, RECORD
+        ),
         lambda path: str(hdf5.read_arrays(path, ARRAYS)),
     ),
 }
@@ -69,7 +80,9 @@ def test_a_file_with_the_name_of_another_key_is_refused(name, tmp_path):
     write(own)
     read(own)
     own.rename(other)
-    with pytest.raises(DamagedArtefact, match=f"contains the artefact with the key {RECORD.key}; delete it"):
+    with pytest.raises(
+        DamagedArtefact, match=f"contains the artefact with the key {RECORD.key}; delete it"
+    ):
         read(other)
 
 
@@ -80,7 +93,9 @@ def test_damage_is_refused_or_changes_no_value(name, tmp_path):
     content, expected = (tmp_path / name).read_bytes(), read(tmp_path / name)
     damaged = tmp_path / f"damaged.{name}"
     places = range(0, len(content), max(1, len(content) // 211))
-    attempts = [content[:place] + bytes([content[place] ^ 0x11]) + content[place + 1 :] for place in places]
+    attempts = [
+        content[:place] + bytes([content[place] ^ 0x11]) + content[place + 1 :] for place in places
+    ]
     attempts += [content[:-1], content[: len(content) // 2], b"", b"\0" * len(content)]
     refused = 0
     for attempt in attempts:
@@ -100,7 +115,11 @@ def test_the_digest_of_a_table_is_one_of_values(tmp_path):
         other = TABLE.set_column(TABLE.column_names.index(column), column, turned)
         if column != "none":
             assert files.digest_of_table(other) != files.digest_of_table(TABLE), column
-    moved = pa.table({"a": [["x", "y"], ["z"]]}), pa.table({"a": [["x"], ["y", "z"]]}), pa.table({"a": [["xy"], ["z"]]})
+    moved = (
+        pa.table({"a": [["x", "y"], ["z"]]}),
+        pa.table({"a": [["x"], ["y", "z"]]}),
+        pa.table({"a": [["xy"], ["z"]]}),
+    )
     empty = pa.table({"a": [1, 0]}), pa.table({"a": [1, None]})
     assert len(set(map(files.digest_of_table, (*moved, *empty)))) == 5
 
@@ -118,7 +137,9 @@ def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path):
         raise RuntimeError
     assert {path.name for path in tmp_path.iterdir()} == {"a.json", running.name}
     assert files.read_json(tmp_path / "a.json") == {"a": 1}
-    with pytest.raises(InputError, match=r"a\.json/c could not be written \(.*\), and the partial file was removed"):
+    with pytest.raises(
+        InputError, match=r"a\.json/c could not be written \(.*\), and the partial file was removed"
+    ):
         files.write_json({}, tmp_path / "a.json" / "c")
 
 
@@ -133,7 +154,9 @@ def test_no_file_is_written_through_a_link_with_the_name_of_a_temporary_file(tmp
 def test_a_record_that_was_edited_says_nothing(tmp_path):
     files.write_json({"a": 1}, tmp_path / "a.json", RECORD)
     text = (tmp_path / "a.json").read_text(encoding="utf-8")
-    (tmp_path / "a.json").write_text(text.replace('"part": "1of1"', '"part": "1of2"'), encoding="utf-8")
+    (tmp_path / "a.json").write_text(
+        text.replace('"part": "1of1"', '"part": "1of2"'), encoding="utf-8"
+    )
     assert files.read_provenance(tmp_path / "a.json") is None
 
 
@@ -152,7 +175,9 @@ def test_a_file_that_the_system_does_not_open_is_neither_damaged_nor_outdated(na
     """A link to itself can be opened by nobody, not even by root."""
     (tmp_path / name).symlink_to(tmp_path / name)
     for read in (FORMATS[name][1], files.read_provenance):
-        with pytest.raises(InputError, match=r"cannot be read \(Too many levels .*\); fix the cause") as refused:
+        with pytest.raises(
+            InputError, match=r"cannot be read \(Too many levels .*\); fix the cause"
+        ) as refused:
             read(tmp_path / name)
         assert not isinstance(refused.value, DamagedArtefact)
 
@@ -162,4 +187,6 @@ def test_averages_are_read_without_the_lock_that_somebody_else_holds(tmp_path):
     with open(tmp_path / "a.h5") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert files.read_provenance(tmp_path / "a.h5").record == RECORD
-        assert FORMATS["a.h5"][1](tmp_path / "a.h5") == str(hdf5.read_arrays(tmp_path / "a.h5", ARRAYS))
+        assert FORMATS["a.h5"][1](tmp_path / "a.h5") == str(
+            hdf5.read_arrays(tmp_path / "a.h5", ARRAYS)
+        )

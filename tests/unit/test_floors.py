@@ -21,11 +21,18 @@ ZEROS, IDENTITY, MEAN_OUTPUT = ((name, None, "0") for name in CONTEXT_FREE)
 def right(share):
     """Three seeds that are right about the same share of examples, but for one example each."""
     examples = np.arange(SIZE)
-    return np.stack([(examples * 7 % SIZE < share * SIZE) ^ (examples == seed) for seed in range(3)])
+    return np.stack(
+        [(examples * 7 % SIZE < share * SIZE) ^ (examples == seed) for seed in range(3)]
+    )
 
 
 def task(floors=CONTEXT_FREE, replaced=0.8, original=0.9, name="t"):
-    runs = {ORIGINALS: right(original), ZEROS: right(0.5), IDENTITY: right(0.7), REPLACED: right(replaced)}
+    runs = {
+        ORIGINALS: right(original),
+        ZEROS: right(0.5),
+        IDENTITY: right(0.7),
+        REPLACED: right(replaced),
+    }
     return labelled(runs, floors=floors, task=name)
 
 
@@ -34,7 +41,11 @@ def drawn(seed, name="t", seeds=5, examples=400):
     chance = np.random.default_rng(seed)
     ease, by_seed = chance.normal(size=examples), chance.normal(0, 0.1, (seeds, 1))
     shares = {ORIGINALS: 0.85, ZEROS: 0.6, IDENTITY: 0.62, MEAN_OUTPUT: 0.61}
-    shares |= {("average", "lambda-0", "1/2"): 0.845, ("average", "lambda-0", "1/8"): 0.83, REPLACED: 0.8}
+    shares |= {
+        ("average", "lambda-0", "1/2"): 0.845,
+        ("average", "lambda-0", "1/8"): 0.83,
+        REPLACED: 0.8,
+    }
     runs = {
         setting: ease + 0.4 * chance.normal(size=(seeds, examples)) < norm.ppf(share) + by_seed
         for setting, share in shares.items()
@@ -43,7 +54,9 @@ def drawn(seed, name="t", seeds=5, examples=400):
 
 
 def sample_of(outcomes, *floors):
-    return replace(outcomes, floors=floors or CONTEXT_FREE).sample("accuracy", outcomes.subsets()[ALL])
+    return replace(outcomes, floors=floors or CONTEXT_FREE).sample(
+        "accuracy", outcomes.subsets()[ALL]
+    )
 
 
 def concluded(tasks, margin, floors=CONTEXT_FREE):
@@ -59,9 +72,16 @@ NOTHING = "attention's contribution is not significant"
 
 @pytest.mark.parametrize(
     ("floors", "status"),
-    [(("zeros",), COUNTS), (("identity",), NOTHING), (("zeros", "identity"), NOTHING), (CONTEXT_FREE, NOTHING)],
+    [
+        (("zeros",), COUNTS),
+        (("identity",), NOTHING),
+        (("zeros", "identity"), NOTHING),
+        (CONTEXT_FREE, NOTHING),
+    ],
 )
-def test_a_loss_is_against_the_highest_floor_and_a_task_counts_if_it_beats_every_one(floors, status):
+def test_a_loss_is_against_the_highest_floor_and_a_task_counts_if_it_beats_every_one(
+    floors, status
+):
     rows = reliances_of([task(floors)]).set_index(["constant"])
     score = 0.7 if "identity" in floors else 0.5
     assert rows.loc["average", "reliance"] == pytest.approx(0.1 / (0.9 - score), abs=0.01)
@@ -73,8 +93,13 @@ def test_a_loss_is_against_the_highest_floor_and_a_task_counts_if_it_beats_every
 def test_an_interval_runs_from_the_smallest_lower_to_the_largest_upper_bound():
     outcomes = drawn(1)
     every = reliance_of(sample_of(outcomes), Setting(*REPLACED)).interval()
-    single = {name: reliance_of(sample_of(outcomes, name), Setting(*REPLACED)).interval() for name in CONTEXT_FREE}
-    highest = max(CONTEXT_FREE, key=lambda name: sample_of(outcomes).mean(Setting(name, fraction="0")))
+    single = {
+        name: reliance_of(sample_of(outcomes, name), Setting(*REPLACED)).interval()
+        for name in CONTEXT_FREE
+    }
+    highest = max(
+        CONTEXT_FREE, key=lambda name: sample_of(outcomes).mean(Setting(name, fraction="0"))
+    )
     assert every.mean == pytest.approx(single[highest].mean)
     ends = [(interval.low, interval.high, interval.bound) for interval in single.values()]
     lows, highs, bounds = zip(*ends, strict=True)
@@ -88,16 +113,25 @@ def test_heads_are_replaceable_if_they_are_against_each_floor(seed):
     tasks = [drawn(seed, "a"), drawn(seed + 100, "b")]
     for margin in (0.1, 0.3):
         (every, conclusion), *single = (
-            concluded(tasks, margin, floors) for floors in (CONTEXT_FREE, *((name,) for name in CONTEXT_FREE))
+            concluded(tasks, margin, floors)
+            for floors in (CONTEXT_FREE, *((name,) for name in CONTEXT_FREE))
         )
         for task in (None, "A", "B"):
-            rows = [claims[claims["task"].isna() if task is None else claims["task"].eq(task)] for claims, _ in single]
+            rows = [
+                claims[claims["task"].isna() if task is None else claims["task"].eq(task)]
+                for claims, _ in single
+            ]
             of_every = every[every["task"].isna() if task is None else every["task"].eq(task)]
-            assert replaceable(of_every, margin) == min(replaceable(of_single, margin) for of_single in rows)
+            assert replaceable(of_every, margin) == min(
+                replaceable(of_single, margin) for of_single in rows
+            )
             if task is not None:
                 p_values = [of_single["p"].tolist() for of_single in rows]
                 assert of_every["p"].tolist() == pytest.approx(np.max(p_values, axis=0))
-    assert "Claims must hold against every floor: identity, mean-output and zeros." in conclusion["notes"]
+    assert (
+        "Claims must hold against every floor: identity, mean-output and zeros."
+        in conclusion["notes"]
+    )
     assert "floors" not in str(single[0][1]["notes"])
 
 
@@ -117,7 +151,11 @@ def test_a_mean_over_tasks_covers_every_choice_of_floors():
 
 @pytest.mark.parametrize(
     ("floors", "floor", "reliance", "guess"),
-    [(("identity", "zeros"), -3.5, 0.5, False), (("zeros",), -4.0, 0.25, True), ((), None, None, False)],
+    [
+        (("identity", "zeros"), -3.5, 0.5, False),
+        (("zeros",), -4.0, 0.25, True),
+        ((), None, None, False),
+    ],
 )
 def test_a_blind_guess_replaces_a_floor_of_a_head_that_does_worse(floors, floor, reliance, guess):
     nats = {ORIGINALS: np.full(101, 3.0), ZEROS: np.full(101, 9.0), IDENTITY: np.full(101, 3.5)}
@@ -128,6 +166,8 @@ def test_a_blind_guess_replaces_a_floor_of_a_head_that_does_worse(floors, floor,
     assert sample.floor == (floor and pytest.approx(floor))
     if floors:
         assert reliance_of(sample, Setting(*REPLACED)).interval().mean == pytest.approx(reliance)
-    measured = replace(measured, values=measured.values | {"kl": np.zeros_like(measured.values["loss"])})
+    measured = replace(
+        measured, values=measured.values | {"kl": np.zeros_like(measured.values["loss"])}
+    )
     [row] = tasks_of(grid_view(), summary_of([measured]), samples_of([measured])).to_dict("records")
     assert row["guess"] == guess and row["floors"] == list(floors)

@@ -9,7 +9,9 @@ from papa.results.grids import GRID_COLUMNS, section_of
 from papa.results.table import arrow_of
 
 
-def row(task: str, constant: str | None, fraction: str, mean: float | None, **columns: Any) -> dict[str, Any]:
+def row(
+    task: str, constant: str | None, fraction: str, mean: float | None, **columns: Any
+) -> dict[str, Any]:
     about: dict[str, Any] = {"task": task, "constant": constant, "metric": "entity_f1", "heads": 23}
     about |= {"trivial": 0.1, "context_free": 0.2}
     if constant is not None:
@@ -19,21 +21,37 @@ def row(task: str, constant: str | None, fraction: str, mean: float | None, **co
 
 class Grid:
     def __init__(self, rows: list[dict[str, Any]], **fields: Any):
-        view = {"title": "Table 1: kinds", "tasks": {"cola": "glue", "ner": "conll"}, "fractions": ("0", "1")} | fields
+        view = {
+            "title": "Table 1: kinds",
+            "tasks": {"cola": "glue", "ner": "conll"},
+            "fractions": ("0", "1"),
+        } | fields
         self.section = section_of(grid_view(**view), frame_of(rows))
         self.rows = arrow_of(self.section.frame, GRID_COLUMNS).to_pylist()
         self.tables = {table.title: table for table in self.section.tables}
-        self.lines, self.reliances = (self.section.tables[place].markdown().splitlines() for place in (0, -1))
+        self.lines, self.reliances = (
+            self.section.tables[place].markdown().splitlines() for place in (0, -1)
+        )
 
     def cells(self) -> list[dict[str, str]]:
         """The cells of each line of the only table, by the heading of their column."""
-        header, _, *lines = ([cell.strip() for cell in line.split("|")[1:-1]] for line in self.lines)
+        header, _, *lines = (
+            [cell.strip() for cell in line.split("|")[1:-1]] for line in self.lines
+        )
         return [dict(zip(header, line, strict=True)) for line in lines]
 
 
 def test_constants_are_lines_and_tasks_columns():
-    rows = [row("ner", "zeros", "0", 0.5), row("ner", "average", "0", 0.7), row("ner", None, "1", 0.9)]
-    rows += [row("cola", "average", "0", 0.3), row("cola", "identity", "0", 0.1), row("ner", "average", "1/2", 0.99)]
+    rows = [
+        row("ner", "zeros", "0", 0.5),
+        row("ner", "average", "0", 0.7),
+        row("ner", None, "1", 0.9),
+    ]
+    rows += [
+        row("cola", "average", "0", 0.3),
+        row("cola", "identity", "0", 0.1),
+        row("ner", "average", "1/2", 0.99),
+    ]
     rows += [row("other", "zeros", "0", 0.99), row("ner", "average", "0", 0.99, model="n")]
     rows += [row("ner", "average", "0", 0.98, metric="token_accuracy", main=False)]
     grid = Grid(rows, constants=["zeros", "toeplitz-trained", "average"])
@@ -51,25 +69,54 @@ def test_constants_are_lines_and_tasks_columns():
     assert grid.reliances[2:] == [*reliances, "| average | 25% (10 to 41) | 25% (10 to 41) |"]
     # the original is a point of every line
     assert [(r["line"], r["task"], r["constant"], r["mean"]) for r in grid.rows if r["main"]] == [
-        *(("average", "cola", "average", 0.3), ("zeros", "ner", None, 0.9), ("zeros", "ner", "zeros", 0.5)),
-        *(("Toeplitz, trained", "ner", None, 0.9), ("average", "ner", None, 0.9), ("average", "ner", "average", 0.7)),
+        *(
+            ("average", "cola", "average", 0.3),
+            ("zeros", "ner", None, 0.9),
+            ("zeros", "ner", "zeros", 0.5),
+        ),
+        *(
+            ("Toeplitz, trained", "ner", None, 0.9),
+            ("average", "ner", None, 0.9),
+            ("average", "ner", "average", 0.7),
+        ),
     ]
-    assert [r["mean"] for r in grid.rows if not r["main"]] == [0.98] and list(grid.rows[0]) == list(GRID_COLUMNS)
-    assert grid.section.facts == {"title": "Table 1: kinds", "lines": "constants"} and grid.section.chart is None
+    assert [r["mean"] for r in grid.rows if not r["main"]] == [0.98] and list(grid.rows[0]) == list(
+        GRID_COLUMNS
+    )
+    assert (
+        grid.section.facts == {"title": "Table 1: kinds", "lines": "constants"}
+        and grid.section.chart is None
+    )
 
 
 def test_each_model_has_a_table_and_an_excluded_task_is_named_with_the_reason():
     why = {"status": "the probe is not significantly better than the majority class, yes (0.690)"}
-    missing = {"context_free": None, "reliance": None, "status": "no context-free floor was measured", "model": "n"}
+    missing = {
+        "context_free": None,
+        "reliance": None,
+        "status": "no context-free floor was measured",
+        "model": "n",
+    }
     rows = [row("ner", None, "1", 0.9), row("ner", "average", "0", 0.7)]
-    rows += [row("cola", None, "1", 0.7, **why), row("cola", "average", "0", 0.7, reliance=None, **why)]
+    rows += [
+        row("cola", None, "1", 0.7, **why),
+        row("cola", "average", "0", 0.7, reliance=None, **why),
+    ]
     rows += [row("ner", None, "1", 0.8, **missing), row("ner", "average", "0", 0.5, **missing)]
     grid = Grid(rows, models=["m", "n"])
     tables = {title: table.markdown() for title, table in grid.tables.items()}
-    assert list(tables) == ["m (23 heads)", "m (23 heads). Reliance", "n (23 heads)", "n (23 heads). Reliance"]
+    assert list(tables) == [
+        "m (23 heads)",
+        "m (23 heads). Reliance",
+        "n (23 heads)",
+        "n (23 heads). Reliance",
+    ]
     assert "| average | - | 25% (10 to 41) |" in tables["m (23 heads). Reliance"]
     note = grid.tables["m (23 heads). Reliance"].note
-    assert "Excluded (-): COLA: the probe is not significantly better than the majority class, yes (0.690)." in note
+    assert (
+        "Excluded (-): COLA: the probe is not significantly better than the majority class, yes (0.690)."
+        in note
+    )
     assert "NER:" not in note and "(original - constants) / (original - context-free)" in note
     # a floor that was not measured has no line
     assert re.findall(r"\| (\S+) \|  \| (\S+)", tables["n (23 heads)"]) == [
@@ -92,7 +139,14 @@ def test_averages_of_other_texts():
 def test_numbers_of_replaced_heads_are_columns():
     scores = {"1": (None, 0.9), "1/16": ("average", 0.8), "0": ("average", 0.6)}
     rows = [
-        row(task, constant, fraction, score - less, model=model, relative_drop=0.25 if fraction == "0" else None)
+        row(
+            task,
+            constant,
+            fraction,
+            score - less,
+            model=model,
+            relative_drop=0.25 if fraction == "0" else None,
+        )
         for model, less in (("m", 0.0), ("n", 0.1))
         for task in ("ner", "cola")
         for fraction, (constant, score) in scores.items()
@@ -103,10 +157,18 @@ def test_numbers_of_replaced_heads_are_columns():
         [cell[:5] for cell in map(line.get, ("task", "model", "0 of 23", "22 of 23", "23 of 23"))]
         for line in grid.cells()
     ]
-    assert cells == [["COLA", "n", *n[:2], ""], ["COLA", "m", *m], ["NER", "n", *n], ["NER", "m", *m]]
+    assert cells == [
+        ["COLA", "n", *n[:2], ""],
+        ["COLA", "m", *m],
+        ["NER", "n", *n],
+        ["NER", "m", *m],
+    ]
     columns = ("23 of 23", "trivial", "context-free", "drop at 23 of 23", "reliance at 23 of 23")
     first, _, _, last = ([line[name] for name in columns] for line in grid.cells())
-    assert last == ["0.600 ±.013", "0.100", "0.200", "25.0%", "25% (10 to 41)"] and first[3:] == ["-", "-"]
+    assert last == ["0.600 ±.013", "0.100", "0.200", "25.0%", "25% (10 to 41)"] and first[3:] == [
+        "-",
+        "-",
+    ]
 
 
 def test_fractions_with_the_same_number_of_heads_are_one_column():

@@ -21,11 +21,21 @@ def test_the_first_listed_head_is_replaced_last_and_others_before_all_listed_one
     (path := tmp_path / "heads.csv").write_text("layer,head\n1,2\n0, 3\n\n1,0\n")
     settings = HiddenStates(constant="zeros", heads=listed_heads(path))
     job = jobs.job(settings, tmp_path / "s.hidden")
-    assert ordered_heads(job, settings, SIZES) == [(0, 0), (0, 1), (0, 2), (1, 1), (1, 3), (1, 0), (0, 3), (1, 2)]
+    assert ordered_heads(job, settings, SIZES) == [
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (1, 1),
+        (1, 3),
+        (1, 0),
+        (0, 3),
+        (1, 2),
+    ]
     for head in ((2, 0), (0, 4)):
         settings = HiddenStates(constant="zeros", heads=((1, 2), head))
         with pytest.raises(
-            papa.InputError, match=f"head {head[1]} of layer {head[0]}, but the model has 2 layers of 4"
+            papa.InputError,
+            match=f"head {head[1]} of layer {head[0]}, but the model has 2 layers of 4",
         ):
             ordered_heads(job, settings, SIZES)
 
@@ -34,7 +44,10 @@ def test_the_first_listed_head_is_replaced_last_and_others_before_all_listed_one
     ("text", "message"),
     [
         ("", "begins with ''; a list of heads begins with the line layer,head."),
-        ("layer,head\n1\n", "has the line '1'; name a head by two numbers, layer and head, such as 4,7."),
+        (
+            "layer,head\n1\n",
+            "has the line '1'; name a head by two numbers, layer and head, such as 4,7.",
+        ),
         ("layer,head\n1,2\n0,0\n1,2\n", "lists head 2 of layer 1 twice; list each head once."),
     ],
 )
@@ -70,7 +83,11 @@ def test_a_changed_list_changes_keys_and_a_moved_one_does_not(tmp_path):
     for name, head in {"a.csv": "1,2", "b.csv": "1,2", "c.csv": "0,0"}.items():
         (tmp_path / name).write_text(f"layer,head\n{head}\n")
     (first, by_lambda), moved, (changed, others) = map(keys, ("a.csv", "b.csv", "c.csv"))
-    assert moved == keys("a.csv", "other") == (first, by_lambda) and not first & changed and others == by_lambda
+    assert (
+        moved == keys("a.csv", "other") == (first, by_lambda)
+        and not first & changed
+        and others == by_lambda
+    )
 
 
 @pytest.mark.usefixtures("with_texts")
@@ -87,5 +104,7 @@ def test_a_list_in_a_config_is_checked(orders, message):
         changes = {"models.tiny": {"path": random_model("llama")}, "run.orders": orders}
         list(Plan(config_of(with_keys(CONFIG, changes)), "results/s", save=False).jobs)
     grids = {"grids.more": {"orders": [LIST | {"file": "other.csv"}]}, "run.orders": [LIST]}
-    with pytest.raises(papa.InputError, match=r"run\.orders has a list with the name 'mine', but another grid"):
+    with pytest.raises(
+        papa.InputError, match=r"run\.orders has a list with the name 'mine', but another grid"
+    ):
         config_of(with_keys(CONFIG, grids))

@@ -26,7 +26,10 @@ def test_bytes_come_back_as_the_matrices():
     largest = np.array(matrices["largest"]).reshape(LAYERS, HEADS, 1, 1)
     wrong = np.abs((cells / STEPS) ** 2 * largest - constants.mean.numpy()) / largest
     assert wrong[:, :, ~never].max() < 1 / 250 + 1e-3  # largest has four digits
-    assert (matrices["slots"], matrices["special"]) == (list(range(SLOTS)), {0: "[CLS]", SLOTS - 1: "[SEP]"})
+    assert (matrices["slots"], matrices["special"]) == (
+        list(range(SLOTS)),
+        {0: "[CLS]", SLOTS - 1: "[SEP]"},
+    )
 
 
 def test_slots_in_most_use_are_carried_where_not_all_have_room():
@@ -38,13 +41,22 @@ def test_slots_in_most_use_are_carried_where_not_all_have_room():
 
 
 @pytest.mark.parametrize(("fractions", "seed"), [(["1", "1/2"], 3), (["1", "0"], None)])
-def test_a_map_has_lambda_of_the_first_seed_if_it_was_learned_and_the_averages(fractions, seed, tmp_path):
-    run: dict[str, Any] = CONFIG["run"] | {"fractions": fractions, "constants": ["average", "zeros"]}
+def test_a_map_has_lambda_of_the_first_seed_if_it_was_learned_and_the_averages(
+    fractions, seed, tmp_path
+):
+    run: dict[str, Any] = CONFIG["run"] | {
+        "fractions": fractions,
+        "constants": ["average", "zeros"],
+    }
     run |= {"tasks": ["second"]}
     study = write_results(tmp_path, run=run, grids={}, ranking={"seeds": [3, 0]})
     maps, sets = head_maps(study)
     weights = None if seed is None else [learned(seed, head) for head in range(LAYERS * HEADS)]
-    assert [maps[0][name] for name in ("title", "layers", "heads")] == ["Second, small, average", LAYERS, HEADS]
+    assert [maps[0][name] for name in ("title", "layers", "heads")] == [
+        "Second, small, average",
+        LAYERS,
+        HEADS,
+    ]
     assert maps[0]["weights"] == weights and len(maps) == (2 if seed is None else 4)
     made = [Path(job.output).stem for job in study.of_stage("average")]
     assert list(sets) == [f"{name}:average" for name in made] and len(made) == 2
@@ -54,6 +66,11 @@ def test_heads_are_ranked_by_lambda(tmp_path):
     finished = write_results(tmp_path, ranking={"seeds": [3, 0]}, grids={})
     rows = heads_of(finished.jobs)
     of_one = rows[rows["model"].eq("small") & rows["task"].eq("first") & rows["seed"].eq(0)]
-    assert of_one["rank"].tolist() == list(range(LAYERS * HEADS)) and len(rows) == 2 * 2 * 2 * LAYERS * HEADS
-    np.testing.assert_allclose(of_one["value"], [learned(0, head) for head in range(LAYERS * HEADS)])
+    assert (
+        of_one["rank"].tolist() == list(range(LAYERS * HEADS))
+        and len(rows) == 2 * 2 * 2 * LAYERS * HEADS
+    )
+    np.testing.assert_allclose(
+        of_one["value"], [learned(0, head) for head in range(LAYERS * HEADS)]
+    )
     assert heads_of([]).empty and list(heads_of([])) == list(rows)

@@ -32,7 +32,11 @@ def test_hidden_states_are_those_of_the_model(tiny, corpus, tokens, variant):
     jobs.average(tiny, tokens, average)
     given = {"constants": average} if name == "average" else {}  # others are read from no file
     model = papa.load_model(str(corpus / "tiny"), device="cpu")
-    constants = papa.Constants.load(average) if given else papa.Constants.of(name, LAYERS, HEADS, CORPUS_SLOTS)
+    constants = (
+        papa.Constants.load(average)
+        if given
+        else papa.Constants.of(name, LAYERS, HEADS, CORPUS_SLOTS)
+    )
     with StoredStates.opened(stored(tiny, corpus, variant=variant, **given)) as hidden:
         sizes = [hidden.index[key] for key in ("layers", "hidden", "kept")]
         assert sizes == [LAYERS + 1, HEADS * CHANNELS, 0]
@@ -48,7 +52,11 @@ def test_hidden_states_are_those_of_the_model(tiny, corpus, tokens, variant):
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_damage_is_found_when_hidden_states_are_read(tiny, corpus, tokens):
     path = stored(tiny, corpus)
-    train, content, row = Tokens.read(tokens)["train"], path.read_bytes(), (LAYERS + 1) * HEADS * CHANNELS * 2
+    train, content, row = (
+        Tokens.read(tokens)["train"],
+        path.read_bytes(),
+        (LAYERS + 1) * HEADS * CHANNELS * 2,
+    )
     place, end = int(train.offsets[5]) * row + 3, read_index(path)[0]["tokens"] * row
     sums = hashlib.blake2b(content[end : end + 4 * read_index(path)[0]["rows"]], digest_size=20)
     assert read_index(path)[0]["checksums"] == sums.hexdigest()
@@ -61,11 +69,16 @@ def test_damage_is_found_when_hidden_states_are_read(tiny, corpus, tokens):
     changed(place)
     with StoredStates.opened(path) as states:
         states.read(torch.tensor([4, 6]), train)
-        with pytest.raises(DamagedArtefact, match=r"states\.hidden is damaged: the hidden states of row 5 are not"):
+        with pytest.raises(
+            DamagedArtefact, match=r"states\.hidden is damaged: the hidden states of row 5 are not"
+        ):
             states.read(torch.tensor([5]), train)
     read_index(path)  # only checksums of the whole
     changed(end + 1)
-    with pytest.raises(DamagedArtefact, match=r"is damaged \(its checksums have changed"), StoredStates.opened(path):
+    with (
+        pytest.raises(DamagedArtefact, match=r"is damaged \(its checksums have changed"),
+        StoredStates.opened(path),
+    ):
         pass
     for damaged, said in (
         (content[:-2], "its end is missing"),

@@ -12,8 +12,9 @@ from papa.config import measures
 ROOT = Path(__file__).parents[2]
 PAPA = ROOT / "papa"
 ORDER = (
-    "errors files config plan/jobs data model method results plan jobs/gpu jobs/stopping plan/execute jobs cli".split()
-)
+    "errors files config plan/jobs data model method results plan"
+    " jobs/gpu jobs/stopping plan/execute jobs cli"
+).split()
 """Files and rooms; each imports only from those before it."""
 TRANSFORMERS = {
     "data/tokenize.py": "tokenizers, and sizes from configs",
@@ -24,17 +25,25 @@ TRANSFORMERS = {
     "model/reference.py": "the attention of the stock model, which papa's is compared with",
 }
 """Modules that import transformers when they run, and for what."""
-LATE = set("__init__ __main__ cli data/choose jobs/inspect jobs/verify method/averages plan/execute plan/study".split())
+LATE = set(
+    "__init__ __main__ cli data/choose jobs/inspect jobs/verify method/averages plan/execute plan/study".split()
+)
 """Modules that import others of papa inside functions, so that a light command or stage loads no torch or pandas."""
 HEAVY = set(
     "altair datasets h5py huggingface_hub numpy pandas psutil pyarrow rich safetensors scipy snakemake torch"
     " transformers".split()
 )
 """Packages that may be imported inside functions: to load them takes time."""
-MODULES = {path.relative_to(PAPA): ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PAPA.rglob("*.py"))}
+MODULES = {
+    path.relative_to(PAPA): ast.parse(path.read_text(encoding="utf-8"))
+    for path in sorted(PAPA.rglob("*.py"))
+}
 
 
-NAMES = {f"papa.{'.'.join(path.with_suffix('').parts)}".removesuffix(".__init__"): path for path in MODULES}
+NAMES = {
+    f"papa.{'.'.join(path.with_suffix('').parts)}".removesuffix(".__init__"): path
+    for path in MODULES
+}
 
 
 def imported(module: Path, inside: bool = True) -> set[str]:
@@ -65,7 +74,9 @@ def test_modules_import_down_one_list() -> None:
     for name, module in NAMES.items():
         if name not in ("papa", "papa.__main__"):
             others = imported(module) & (NAMES.keys() - {"papa", "papa.jobs", "papa.plan"})
-            wrong += [f"{name} imports {other}" for other in sorted(others) if place(other) > place(name)]
+            wrong += [
+                f"{name} imports {other}" for other in sorted(others) if place(other) > place(name)
+            ]
     assert wrong == []
 
 
@@ -73,13 +84,23 @@ def test_functions_import_only_what_is_heavy() -> None:
     late = {str(m.with_suffix("")): imported(m) - imported(m, inside=False) for m in MODULES}
     packages = {m: {name.split(".")[0] for name in names} for m, names in late.items()}
     assert {m for m, names in packages.items() if "papa" in names} == LATE
-    assert {m: names - HEAVY - {"papa"} for m, names in packages.items() if names - HEAVY - {"papa"}} == {}
+    assert {
+        m: names - HEAVY - {"papa"} for m, names in packages.items() if names - HEAVY - {"papa"}
+    } == {}
 
 
 def test_few_modules_know_transformers_and_kinds_of_tasks() -> None:
-    knowing = {str(module) for module in MODULES if "transformers" in {name.split(".")[0] for name in imported(module)}}
+    knowing = {
+        str(module)
+        for module in MODULES
+        if "transformers" in {name.split(".")[0] for name in imported(module)}
+    }
     assert knowing == set(TRANSFORMERS)
-    kinds = {f"papa.config.measures.{name}" for name, value in vars(measures).items() if value in measures.TARGETS}
+    kinds = {
+        f"papa.config.measures.{name}"
+        for name, value in vars(measures).items()
+        if value in measures.TARGETS
+    }
     naming = {str(module) for module in MODULES if kinds & imported(module)}
     files = {f"method/{name}.py" for name in ("objectives", "token_prediction")}
     assert naming == files | {"config/settings.py", "data/choose.py"}
@@ -91,7 +112,13 @@ def test_papa_depends_on_what_it_imports() -> None:
     extras = project["optional-dependencies"]
     lines = [*project["dependencies"], *extras["study"], *extras["workflow"]]
     declared = {re.split("[>=<]", line)[0] for line in lines} - {"papa-attention[study]"}
-    packages = {name.split(".")[0] for module in MODULES for name in imported(module)} - set(sys.stdlib_module_names)
+    packages = {name.split(".")[0] for module in MODULES for name in imported(module)} - set(
+        sys.stdlib_module_names
+    )
     of_import = packages_distributions()
-    wanted = {of_import[name][0].lower().replace("_", "-") for name in packages - {"papa"} if name in of_import}
+    wanted = {
+        of_import[name][0].lower().replace("_", "-")
+        for name in packages - {"papa"}
+        if name in of_import
+    }
     assert wanted - {"huggingface-hub", "tokenizers"} == declared, "transformers brings these two"

@@ -20,7 +20,15 @@ from tiny import ABSENT, CONFIG, corpus_of, with_keys, write_model
 import papa
 from papa.config.reading import config_of
 from papa.config.settings import FolderModel, HubModel, Machine, PackageModel
-from papa.data.hub import CONFIGS_AND_TOKENIZERS, download, fetch, files_of_configs, files_of_model, folder_of, is_local
+from papa.data.hub import (
+    CONFIGS_AND_TOKENIZERS,
+    download,
+    fetch,
+    files_of_configs,
+    files_of_model,
+    folder_of,
+    is_local,
+)
 from papa.data.sources import load_splits, source_digests
 from papa.data.weights import facts_in, folder_in_package, model_source, named, weights_digest
 from papa.errors import InputError
@@ -51,14 +59,26 @@ class FakeHub:
     """The repositories in a folder, owner/name/…; `cache` has a folder of files for each that was downloaded."""
 
     def __init__(self, folder, cache):
-        self.folder, self.cache, self.asked, self.mismatches, self.error = folder, cache, [], [], None
+        self.folder, self.cache, self.asked, self.mismatches, self.error = (
+            folder,
+            cache,
+            [],
+            [],
+            None,
+        )
 
     def info(self, hub, revision=None):
         self.asked.append(f"info {hub}@{revision}")
         if self.error is not None:
             raise self.error
-        names = [str(path.relative_to(self.folder / hub)) for path in (self.folder / hub).rglob("*") if path.is_file()]
-        return SimpleNamespace(sha=COMMIT, siblings=[SimpleNamespace(rfilename=name) for name in names], card_data=None)
+        names = [
+            str(path.relative_to(self.folder / hub))
+            for path in (self.folder / hub).rglob("*")
+            if path.is_file()
+        ]
+        return SimpleNamespace(
+            sha=COMMIT, siblings=[SimpleNamespace(rfilename=name) for name in names], card_data=None
+        )
 
     def snapshot(self, hub, *, repo_type, revision=None, allow_patterns=(), local_files_only=False):
         target = self.cache / f"{repo_type}s--{hub.replace('/', '--')}/snapshots" / COMMIT
@@ -81,7 +101,11 @@ class FakeHub:
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
     fake = FakeHub(tmp_path / "there", tmp_path / "hub cache")
-    for name, call in (("model_info", fake.info), ("dataset_info", fake.info), ("verify_repo_checksums", fake.verify)):
+    for name, call in (
+        ("model_info", fake.info),
+        ("dataset_info", fake.info),
+        ("verify_repo_checksums", fake.verify),
+    ):
         monkeypatch.setattr(huggingface_hub.HfApi, name, staticmethod(call))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fake.snapshot)
     return fake
@@ -93,7 +117,9 @@ def mirror(folder, readme=True):
     features["label"] = {"names": ["no", "yes"], "_type": "ClassLabel"}
     features["tags"] = {"feature": {"names": ["O", "X"], "_type": "ClassLabel"}, "_type": "List"}
     table = pa.table({"text": TEXTS, "label": [1, 0, 1], "tags": [[0], [1], [0]]})
-    table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    table = table.replace_schema_metadata(
+        {"huggingface": json.dumps({"info": {"features": features}})}
+    )
     lines = ["---", "configs:", "- config_name: tiny", "  data_files:"]
     for split in ("train", "validation_matched"):
         # without a README, the hub's own conversion has the splits as folders
@@ -125,13 +151,25 @@ def test_a_run_downloads_what_its_jobs_read_once_and_checks_what_is_new(hub, tmp
     write_model(hub.folder / "some/model")
     (hub.folder / "some/model/pytorch_model.bin").write_bytes(b"not needed")
     mirror(hub.folder)
-    corpus = on_hub(first="text", slots=13, validation="validation_matched").model_dump(exclude_unset=True)
-    keys = {"models.tiny": {"hub": "some/model"}, "corpora.sentences": corpus, "run.tasks": ["animals"]}
-    config = config_of(with_keys(CONFIG, keys | {"tasks.animals.label": "label", "tasks.animals.subset": ABSENT}))
-    assert model_source("tiny", config.models["tiny"], config.machine).folder == "" and not hub.asked
+    corpus = on_hub(first="text", slots=13, validation="validation_matched").model_dump(
+        exclude_unset=True
+    )
+    keys = {
+        "models.tiny": {"hub": "some/model"},
+        "corpora.sentences": corpus,
+        "run.tasks": ["animals"],
+    }
+    config = config_of(
+        with_keys(CONFIG, keys | {"tasks.animals.label": "label", "tasks.animals.subset": ABSENT})
+    )
+    assert (
+        model_source("tiny", config.models["tiny"], config.machine).folder == "" and not hub.asked
+    )
     machine = fetch(config, config.machine, print)
     of_model = "config.json model.safetensors tokenizer.json tokenizer_config.json"
-    files = "README.md tiny/train-00000-of-00001.parquet tiny/validation_matched-00000-of-00001.parquet"
+    files = (
+        "README.md tiny/train-00000-of-00001.parquet tiny/validation_matched-00000-of-00001.parquet"
+    )
     expected = {
         *("info some/model@None", f"download some/model@None: {of_model}", "verify some/model"),
         *("info some/data@None", f"download some/data@None: {files}", "verify some/data"),
@@ -140,37 +178,56 @@ def test_a_run_downloads_what_its_jobs_read_once_and_checks_what_is_new(hub, tmp
     assert all(folder.endswith(COMMIT) for folder in machine.snapshots.values())
     hub.asked.clear()
     fetch(config, config.machine, print)
-    assert not [asked for asked in hub.asked if asked.startswith("verify")], "files of the cache were checked before"
+    assert not [asked for asked in hub.asked if asked.startswith("verify")], (
+        "files of the cache were checked before"
+    )
     hub.asked.clear()
     rows = load_splits(config.corpora["sentences"], None, machine)
-    assert [rows[split].table["text"].to_pylist() for split in ("train", "validation")] == [TEXTS, TEXTS]
+    assert [rows[split].table["text"].to_pylist() for split in ("train", "validation")] == [
+        TEXTS,
+        TEXTS,
+    ]
     files = model_source("tiny", config.models["tiny"], machine)
     assert files == model_source("tiny", config.models["tiny"], Machine())
-    assert files.folder == machine.snapshots["model some/model@main"] and files.sizes == {"layers": 2, "hidden": 8}
+    assert files.folder == machine.snapshots["model some/model@main"] and files.sizes == {
+        "layers": 2,
+        "hidden": 8,
+    }
     assert papa.load_model(files.folder, device="cpu").layers == 2
     assert not hub.asked, "jobs and `papa plan` ask for nothing"
 
 
 def test_what_is_in_the_mirror_is_never_downloaded(hub, tmp_path):
     model_folder(tmp_path / "mirror/some/model")
-    keys = {"models.tiny": {"hub": "some/model"}, "hub_mirror": str(tmp_path / "mirror"), "run.tasks": ["tags"]}
+    keys = {
+        "models.tiny": {"hub": "some/model"},
+        "hub_mirror": str(tmp_path / "mirror"),
+        "run.tasks": ["tags"],
+    }
     config = config_of(with_keys(CONFIG, keys))
     assert fetch(config, config.machine, print).snapshots == {} and not hub.asked
     away = config_of(with_keys(CONFIG, keys | {"hub_mirror": "~/mirror"}))
-    with pytest.raises(InputError, match=r"^hub_mirror: there is no folder '~/mirror' on this machine; correct"):
+    with pytest.raises(
+        InputError, match=r"^hub_mirror: there is no folder '~/mirror' on this machine; correct"
+    ):
         assert away.machine
 
 
 def test_without_an_answer_the_cache_is_read(hub):
     model_folder(hub.folder / "some/model")
     hub.error, said = ConnectionError("no answer\nof the hub"), []
-    with pytest.raises(InputError, match=r"The model some/model at revision abc .* \(no answer\); check the network"):
+    with pytest.raises(
+        InputError,
+        match=r"The model some/model at revision abc .* \(no answer\); check the network",
+    ):
         download("model", "some/model", "abc")
     hub.error = None
     folder = download("model", "some/model", "abc")
     hub.error = ConnectionError("no answer\nof the hub")
     assert download("model", "some/model", "abc", say=said.append) == folder
-    assert said == [f"The model some/model is read from the hub's cache, at commit {COMMIT} (no answer)."]
+    assert said == [
+        f"The model some/model is read from the hub's cache, at commit {COMMIT} (no answer)."
+    ]
     (folder / "model.safetensors").unlink()  # as if only config.json had been read
     assert folder_of("model", "some/model", "abc", Machine()) is None
     with pytest.raises(InputError, match="cannot be downloaded"):
@@ -180,21 +237,41 @@ def test_without_an_answer_the_cache_is_read(hub):
 def test_a_damaged_file_is_deleted(hub):
     model_folder(hub.folder / "some/model")
     hub.mismatches = ["model.safetensors"]
-    with pytest.raises(InputError, match=r"^model\.safetensors of the model some/model differs from .*; run the same"):
+    with pytest.raises(
+        InputError,
+        match=r"^model\.safetensors of the model some/model differs from .*; run the same",
+    ):
         download("model", "some/model")
     assert [path.name for path in hub.cache.rglob("*") if path.is_file()] == ["config.json"]
 
 
 def test_files_that_are_downloaded():
-    others = ["config.json", "onnx/config.json", "README.md", "tf_model.h5", "vocab.txt", "pytorch_model.bin"]
-    weights = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"]
+    others = [
+        "config.json",
+        "onnx/config.json",
+        "README.md",
+        "tf_model.h5",
+        "vocab.txt",
+        "pytorch_model.bin",
+    ]
+    weights = [
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+        "model.safetensors.index.json",
+    ]
     assert files_of_model("m", [*others, *weights]) == [*weights, "config.json", "vocab.txt"]
     assert files_of_model("m", others) == ["pytorch_model.bin", "config.json", "vocab.txt"]
-    with pytest.raises(InputError, match=r"cannot load the model m: .* and the repository .*1.h5.{,200} more."):
+    with pytest.raises(
+        InputError, match=r"cannot load the model m: .* and the repository .*1.h5.{,200} more."
+    ):
         files_of_model("m", [f"{n}.h5" for n in range(999)])
     files = ["README.md", "a/train.csv", "b/train.csv", "c.csv"]
     card = [{"config_name": "b", "data_files": [{"split": "train", "path": "c.*"}]}]
-    for config, listed, names in (("a", None, files[:2]), ("b", card, ["README.md", "c.csv"]), ("x", None, files)):
+    for config, listed, names in (
+        ("a", None, files[:2]),
+        ("b", card, ["README.md", "c.csv"]),
+        ("x", None, files),
+    ):
         assert files_of_configs(files, listed, [config]) == names
     assert files_of_configs(files, card, [None]) == ["README.md", "c.csv"]
 
@@ -210,7 +287,10 @@ def test_rows_are_those_of_the_files_as_they_are_now(tmp_path, readme):
     rows = load_splits(corpus, ["text"], machine)["validation"]
     assert rows.table.to_pydict() == {"text": TEXTS} and rows.names == ["text", "label", "tags"]
     rows = load_splits(corpus, None, machine)["train"]
-    assert rows.table["text"].to_pylist() == TEXTS and rows.class_names == {"label": ["no", "yes"], "tags": ["O", "X"]}
+    assert rows.table["text"].to_pylist() == TEXTS and rows.class_names == {
+        "label": ["no", "yes"],
+        "tags": ["O", "X"],
+    }
     (file,) = tmp_path.rglob("train*.parquet") if readme else tmp_path.rglob("train/*.parquet")
     pq.write_table(pq.read_table(file).slice(1), file)
     assert load_splits(corpus, None, machine)["train"].table["text"].to_pylist() == TEXTS[1:]
@@ -222,19 +302,34 @@ def test_digests_of_sources_are_those_of_their_content(hub, tmp_path):
     assert source_digests(corpus, Machine()) == {"train": hashlib.sha256(b"text\na\n").hexdigest()}
     machine = mirror(tmp_path / "mirror")
     folder = Path(str(machine.hub_mirror))
-    assert source_digests(on_hub(), Machine()) is source_digests(on_hub(hub="other/data"), machine) is None
+    assert (
+        source_digests(on_hub(), Machine())
+        is source_digests(on_hub(hub="other/data"), machine)
+        is None
+    )
     before, other = source_digests(on_hub(), machine), folder / "some/data/other/train.parquet"
     other.parent.mkdir()
     other.write_bytes(b"of another config")
-    assert source_digests(on_hub(), machine) == before != source_digests(on_hub(config="other"), machine)
+    assert (
+        source_digests(on_hub(), machine)
+        == before
+        != source_digests(on_hub(config="other"), machine)
+    )
     next(folder.rglob("tiny/train*")).write_bytes(b"changed")
     assert source_digests(on_hub(), machine) != before
     shutil.copytree(folder / "some/data", hub.folder / "some/data")
     download("dataset", "some/data", configs=["tiny"])
-    assert source_digests(on_hub(), Machine()) == source_digests(on_hub(), machine), "the place decides nothing"
-    (card := folder / "some/data/README.md").write_text("---\nconfigs: [{config_name: tiny, data_files: x/*}]\n---\n")
+    assert source_digests(on_hub(), Machine()) == source_digests(on_hub(), machine), (
+        "the place decides nothing"
+    )
+    (card := folder / "some/data/README.md").write_text(
+        "---\nconfigs: [{config_name: tiny, data_files: x/*}]\n---\n"
+    )
     (card.parent / "x").mkdir()
-    found = [(card.parent / "x/train.csv").write_text(text) and source_digests(on_hub(), machine) for text in "ab"]
+    found = [
+        (card.parent / "x/train.csv").write_text(text) and source_digests(on_hub(), machine)
+        for text in "ab"
+    ]
     assert found[0] != found[1], "a card may name files outside the folder of a config"
 
 
@@ -248,13 +343,21 @@ def test_places_of_a_model_in_their_order(hub, tmp_path):
     model_folder(hub.folder / "some/model")
     places = [download("model", "some/model", "abc")]
     places += [model_folder(tmp_path / name) for name in ("snapshot", "mirror/some/model")]
-    keys = {"snapshots": {"model some/model@abc": str(places[1])}, "hub_mirror": str(tmp_path / "mirror")}
-    found = [model_source("small", MODEL, Machine(**dict([*keys.items()][:number]))) for number in range(3)]
+    keys = {
+        "snapshots": {"model some/model@abc": str(places[1])},
+        "hub_mirror": str(tmp_path / "mirror"),
+    }
+    found = [
+        model_source("small", MODEL, Machine(**dict([*keys.items()][:number])))
+        for number in range(3)
+    ]
     assert [files.folder for files in found] == [*map(str, places)]
     own = FolderModel(path=str(model_folder(tmp_path / "named")), hub="some/model", revision="abc")
     found.append(model_source("small", own, Machine(**keys)))
     assert found[-1].folder == own.path
-    assert {files.digest for files in found} == {found[0].digest} != {nowhere.digest}, "only content decides"
+    assert {files.digest for files in found} == {found[0].digest} != {nowhere.digest}, (
+        "only content decides"
+    )
 
 
 def test_a_model_in_a_package(monkeypatch, tmp_path):
@@ -262,7 +365,9 @@ def test_a_model_in_a_package(monkeypatch, tmp_path):
         return model_source("small", PackageModel(package=package), Machine()).folder
 
     folder = model_folder(tmp_path / "inside")
-    monkeypatch.setitem(sys.modules, "some_package", types.SimpleNamespace(get_model_path=lambda: folder))
+    monkeypatch.setitem(
+        sys.modules, "some_package", types.SimpleNamespace(get_model_path=lambda: folder)
+    )
     assert place("some_package") == str(folder)
     with pytest.raises(InputError, match=r"not_installed_anywhere\.small, which is not installed"):
         place("not_installed_anywhere.small")
@@ -279,7 +384,9 @@ def test_a_model_in_a_package(monkeypatch, tmp_path):
         ("onnx/config.json", b"{}", False),
     ],
 )
-def test_the_digest_of_a_model_is_that_of_all_files_that_decide_numbers(tmp_path, name, content, changes):
+def test_the_digest_of_a_model_is_that_of_all_files_that_decide_numbers(
+    tmp_path, name, content, changes
+):
     model = FolderModel(path=str(model_folder(tmp_path / "m")))
     before = model_source("small", model, Machine())
     (tmp_path / "m" / name).parent.mkdir(exist_ok=True)
@@ -293,7 +400,9 @@ def test_weights_that_are_not_those_of_the_config_are_refused(tmp_path):
     said = f"The weights of model small have SHA-256 {digest}, but `sha256` in the config is {'0' * 64}; use the"
     with pytest.raises(InputError, match=said):
         model_source("small", FolderModel(path=path, sha256="0" * 64), Machine())
-    with pytest.raises(InputError, match="but there is no such folder; `path` must be the folder of a transformers"):
+    with pytest.raises(
+        InputError, match="but there is no such folder; `path` must be the folder of a transformers"
+    ):
         model_source("small", FolderModel(path=f"{path}/nope"), Machine())
 
 
@@ -301,7 +410,9 @@ def test_files_of_all_tokenizers_are_downloaded_and_have_a_digest():
     library = Path(importlib.util.find_spec("transformers").origin).parent
     code = "\n".join(path.read_text(encoding="utf-8") for path in library.rglob("tokenization*.py"))
     tables = re.findall(r"VOCAB_FILES_NAMES\s*=\s*\{(.*?)\}", code, re.DOTALL)
-    names = {name for table in tables for name in re.findall(r':\s*"([^"]+)"', table)} | {"tiktoken.model"}
+    names = {name for table in tables for name in re.findall(r':\s*"([^"]+)"', table)} | {
+        "tiktoken.model"
+    }
     assert {"spm.model", "vocab.txt", "tokenizer.model"} <= names
     assert [name for name in names if not re.fullmatch(CONFIGS_AND_TOKENIZERS, name)] == []
 
@@ -316,7 +427,13 @@ def test_digest_of_shards_and_of_bin(tmp_path):
     (folder / "pytorch_model.bin").write_bytes(b"bin")
     assert weights_digest(place, "small") == hashlib.sha256(b"bin").hexdigest()
     shards = "defgabc"  # a set of seven names is hardly ever in their order by chance
-    index = json.dumps({"weight_map": {f"{shard}{part}": f"{shard}.safetensors" for part in "12" for shard in shards}})
+    index = json.dumps(
+        {
+            "weight_map": {
+                f"{shard}{part}": f"{shard}.safetensors" for part in "12" for shard in shards
+            }
+        }
+    )
     (folder / "model.safetensors.index.json").write_text(index)
     for shard in shards[:-1]:
         (folder / f"{shard}.safetensors").write_text(shard)
@@ -331,11 +448,15 @@ def test_an_index_lists_only_files_of_its_folder(tmp_path, listed):
     folder = model_folder(tmp_path / "m")
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": listed}}))
-    with pytest.raises(InputError, match=r"index\.json lists '.*', which is not a file in its folder"):
+    with pytest.raises(
+        InputError, match=r"index\.json lists '.*', which is not a file in its folder"
+    ):
         weights_digest(str(folder), "small")
 
 
-@pytest.mark.parametrize("place", ["./models/small", "/models/small", "~/small", "a/b/c", "a b", "a//b", "a--b/c"])
+@pytest.mark.parametrize(
+    "place", ["./models/small", "/models/small", "~/small", "a/b/c", "a b", "a//b", "a--b/c"]
+)
 def test_what_can_only_be_a_folder_is_never_asked_of_the_hub(monkeypatch, place):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert is_local(place) and not is_local("some/model") and not is_local("bert-base-uncased")

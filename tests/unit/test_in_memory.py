@@ -14,7 +14,9 @@ SLOTS = 13
 def laid_out(folder, texts, size=17):  # noqa: F811
     inputs = papa.lay_out(AutoTokenizer.from_pretrained(folder), texts, slots=SLOTS)
     begins = range(0, len(inputs["input_ids"]), size)
-    return [{name: values[begin : begin + size] for name, values in inputs.items()} for begin in begins]
+    return [
+        {name: values[begin : begin + size] for name, values in inputs.items()} for begin in begins
+    ]
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -26,7 +28,14 @@ def test_lambda_is_that_of_a_study(folder, decoder, tmp_path, own_head):  # noqa
     corpora = {"slots": SLOTS} | ({"blocks": False} if own_head else {})
     tasks = {"learning_rate": 1e-2, "epochs": 2, "batch_size": 16}
     settings = {"run": {"fractions": ["1", "1/2", "0"]}, "tasks": tasks} if own_head else QUICK
-    study = papa.measure(place, texts, labels, others, settings | {"corpora": corpora, "device": "cpu"}, tmp_path / "s")
+    study = papa.measure(
+        place,
+        texts,
+        labels,
+        others,
+        settings | {"corpora": corpora, "device": "cpu"},
+        tmp_path / "s",
+    )
     model, train = papa.load_model(place, device="cpu"), laid_out(place, texts)
     constants = papa.average_attention(model, train)
     draws = torch.get_rng_state()

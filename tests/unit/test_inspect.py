@@ -30,12 +30,20 @@ def averages(path):
 
 def hidden(path):
     with writing_hidden(path, {"rows": 1, "tokens": 1, "layers": 1, "hidden": 2}, RECORD) as writer:
-        group = Tokens({name: torch.zeros(1, dtype=torch.int32) for name in PARTS}, torch.ones(1), "train", 0, 1)
+        group = Tokens(
+            {name: torch.zeros(1, dtype=torch.int32) for name in PARTS},
+            torch.ones(1),
+            "train",
+            0,
+            1,
+        )
         writer.write(group, 0, torch.arange(1), torch.ones(1, 1, 2, dtype=torch.float16))
 
 
 FILES = {
-    "texts.parquet": lambda path: write_table(pa.table({"row": [*range(11)]}), path, {"rows": {"train": 11}}, RECORD),
+    "texts.parquet": lambda path: write_table(
+        pa.table({"row": [*range(11)]}), path, {"rows": {"train": 11}}, RECORD
+    ),
     "made-from.json": lambda path: write_json({"config": {"name": "tiny"}}, path, RECORD),
     "state.safetensors": lambda path: write_tensors({"dense": torch.ones(3, 5)}, path, {}, RECORD),
     "average.h5": averages,
@@ -65,12 +73,18 @@ def test_every_file_says_what_made_it_and_whether_it_is_damaged(file, name):
     content, text = content_of(path), inspect(path).stdout
     assert content["intact"] and content["bytes"] == path.stat().st_size
     assert content["made"]["version"] == 1 and content["inputs"] == {"tokens": "0123456789abcdef"}
-    assert content["made"]["key"] == RECORD.key and torch.__version__.startswith(content["packages"]["torch"])
+    assert content["made"]["key"] == RECORD.key and torch.__version__.startswith(
+        content["packages"]["torch"]
+    )
     for words in ("Intact", "tokens: 0123456789abcdef", "stage: average"):
         assert words in text
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     content = content_of(path, code=1)
-    assert content["intact"] is False and REBUILD in content["damage"] and "\n" not in content["damage"]
+    assert (
+        content["intact"] is False
+        and REBUILD in content["damage"]
+        and "\n" not in content["damage"]
+    )
     assert REBUILD in " ".join(inspect(path, code=1).stdout.split())
 
 
@@ -90,6 +104,8 @@ def test_results_show_their_claims_and_kept_heads(tmp_path):
 def test_a_model_is_checked(tmp_path):
     write_model(tmp_path / "model")
     check = content_of(tmp_path / "model")
-    assert (check["form"], check["layers"], check["heads"]) == ("packed", 2, 2) and check["all"] < 1e-5
+    assert (check["form"], check["layers"], check["heads"]) == ("packed", 2, 2) and check[
+        "all"
+    ] < 1e-5
     assert "2 × 2 (2)" in inspect(tmp_path / "model").stdout
     assert len(inspect("nowhere/at-all/ever", code=2).stderr.splitlines()) == 1

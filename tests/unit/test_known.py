@@ -29,7 +29,9 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def stock():
-    return transformers.AutoModelForCausalLM.from_pretrained(known.FOLDER, attn_implementation="eager").eval()
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        known.FOLDER, attn_implementation="eager"
+    ).eval()
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +92,12 @@ def test_heads_of_the_stock_model_look_where_they_should(name, stock, tokenizer)
     for layer, head in IDLE:
         assert attentions[layer][:, head][real].amax(-1).median() < 0.5
     # an even idle head looks at other tokens in every text, an odd one at all alike
-    assert attentions[1][:, 0, 20, :20].std(0).max() > 0.01 > 1e-6 > attentions[1][:, 1, 20, :20].std(0).max()
+    assert (
+        attentions[1][:, 0, 20, :20].std(0).max()
+        > 0.01
+        > 1e-6
+        > attentions[1][:, 1, 20, :20].std(0).max()
+    )
 
 
 # -- what papa finds ---------------------------------------------------------------------------------------------------
@@ -99,7 +106,10 @@ def test_heads_of_the_stock_model_look_where_they_should(name, stock, tokenizer)
 def test_constants_in_all_heads_but_the_induction_head_cost_nothing(model, read):
     name, inputs, average = read
     others = [head for head in ALL if head != INDUCTION]
-    original, replaced = losses(model, inputs), losses(model, inputs, constants=average, heads=others)
+    original, replaced = (
+        losses(model, inputs),
+        losses(model, inputs, constants=average, heads=others),
+    )
     assert (torch.cat(replaced) - torch.cat(original)).abs().max() < 1e-3
     assert (len(original[0]) > 1000) == (name == "repeats")
 

@@ -29,13 +29,21 @@ def tokens_at(tokenizer, inputs, row):
     [
         ("a bc", None, 11, {0: "[CLS]", 1: "a", 2: "b", 3: "##c", 10: "[SEP]"}, []),
         ("d", None, 11, {0: "[CLS]", 1: "d", 10: "[SEP]"}, []),
-        ("a b", "c d", 10, {0: "[CLS]", 1: "a", 2: "b", 5: "[SEP]", 6: "c", 7: "d", 9: "[SEP]"}, [6, 7, 9]),
+        (
+            "a b",
+            "c d",
+            10,
+            {0: "[CLS]", 1: "a", 2: "b", 5: "[SEP]", 6: "c", 7: "d", 9: "[SEP]"},
+            [6, 7, 9],
+        ),
     ],
 )
 def test_texts_start_at_slot_0_and_end_in_the_last_and_pairs_share_the_slots(
     tokenizer, first, second, slots, tokens, segment_1
 ):
-    inputs = papa.lay_out(tokenizer, [first, "d"], None if second is None else [second, "d"], slots=slots)
+    inputs = papa.lay_out(
+        tokenizer, [first, "d"], None if second is None else [second, "d"], slots=slots
+    )
     assert tokens_at(tokenizer, inputs, 0) == tokens
     assert (inputs["input_ids"][inputs["attention_mask"] == 0] == tokenizer.pad_token_id).all()
     assert inputs["token_type_ids"][0].nonzero().flatten().tolist() == segment_1
@@ -55,15 +63,22 @@ LETTERS = "a b c d e f g h i j k l m"
         (LETTERS.split(), None, 17, "published_code", [*range(14), 16], 0),
     ],
 )
-def test_a_text_longer_than_its_room_is_cut_and_counted(tokenizer, first, second, slots, style, used, cut):
+def test_a_text_longer_than_its_room_is_cut_and_counted(
+    tokenizer, first, second, slots, style, used, cut
+):
     placed = next(place_texts(tokenizer, [first], second and [second], slots=slots, style=style))
     assert (placed.slots, placed.cut) == (used, cut)
 
 
 @pytest.mark.parametrize("slots", [11, 12])
-def test_segments_of_the_published_code_are_those_of_its_tokenizer_call_for_cut_pairs_too(tokenizer, slots):
+def test_segments_of_the_published_code_are_those_of_its_tokenizer_call_for_cut_pairs_too(
+    tokenizer, slots
+):
     pairs = [(first, second) for first in (1, 3, 5, 7, 13) for second in (1, 2, 4, 5, 6, 7, 17)]
-    texts = [[" ".join("abcdefghijklmnopqrst"[:length]) for length in lengths] for lengths in zip(*pairs, strict=True)]
+    texts = [
+        [" ".join("abcdefghijklmnopqrst"[:length]) for length in lengths]
+        for lengths in zip(*pairs, strict=True)
+    ]
     inputs = papa.lay_out(tokenizer, *texts, slots=slots, style="published_code")
     expected = stock_inputs(tokenizer, *texts, slots)["token_type_ids"] * inputs["attention_mask"]
     assert inputs["token_type_ids"].tolist() == expected.tolist()
@@ -72,8 +87,16 @@ def test_segments_of_the_published_code_are_those_of_its_tokenizer_call_for_cut_
 def test_a_word_is_numbered_on_its_first_sub_token(tokenizer):
     (placed,) = place_texts(tokenizer, [["ab", "c", "def"]], None, slots=13)
     assert placed.words == [-1, 0, -1, 1, 2, -1, -1, -1]
-    (placed,) = place_texts(byte_tokenizer(*GPT2, add_prefix_space=True), [["ab", "c"]], None, slots=11)
-    assert placed.words == [0, -1, -1, 1, -1] and placed.slots == [0, 1, 2, 3, 4]  # a decoder has no special token
+    (placed,) = place_texts(
+        byte_tokenizer(*GPT2, add_prefix_space=True), [["ab", "c"]], None, slots=11
+    )
+    assert placed.words == [0, -1, -1, 1, -1] and placed.slots == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]  # a decoder has no special token
 
 
 WORDS = [["\u200d"], ["\u00ad", "ab", "\ufe0f"], ["c", "\ufeff", "\x01"]]
@@ -87,14 +110,22 @@ def test_every_word_has_a_token(tokenizer):
     assert [one.unknown for one in placed] == [1, 2, 2]
     assert tokenizer.convert_ids_to_tokens(placed[1].ids[1:-1]) == ["[UNK]", "a", "##b", "[UNK]"]
     tokenizer.unk_token = None
-    with pytest.raises(papa.InputError, match=r"has no token for the word '\\u200d', and no unknown token; leave"):
+    with pytest.raises(
+        papa.InputError, match=r"has no token for the word '\\u200d', and no unknown token; leave"
+    ):
         list(place_texts(tokenizer, WORDS, None, slots=7))
 
 
 def character_tokenizer(folder):
     """A Python tokenizer of Japanese, to which every character is a token."""
-    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"]))
-    options = {"word_tokenizer_type": "basic", "subword_tokenizer_type": "character", "do_lower_case": False}
+    (folder / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"])
+    )
+    options = {
+        "word_tokenizer_type": "basic",
+        "subword_tokenizer_type": "character",
+        "do_lower_case": False,
+    }
     return transformers.BertJapaneseTokenizer(str(folder / "vocab.txt"), **options)
 
 
@@ -114,7 +145,9 @@ def test_python_tokenizers_take_words_one_by_one(tmp_path, words, tokens, begun)
 def test_a_tokenizer_that_joins_words_is_refused_for_words(name):
     tokenizer = getattr(transformers, f"{name}Tokenizer")()
     assert len(papa.lay_out(tokenizer, ["ab c"], slots=23)["input_ids"])
-    with pytest.raises(papa.InputError, match=r"joins the words of a list without spaces.* or use a model whose"):
+    with pytest.raises(
+        papa.InputError, match=r"joins the words of a list without spaces.* or use a model whose"
+    ):
         papa.lay_out(tokenizer, [["ab", "c"]], slots=23)
 
 
@@ -148,7 +181,9 @@ def tokenized(table, folder, model=None, **settings):
     given = Tokenize(**{"slots": 7, "layout": "paper"} | settings)
     files = model_source("tiny", FolderModel(path=model or random_model("bert")), Machine())
     reads = {"texts": str(folder / "texts.parquet"), "model": files.folder}
-    job = Job(given, {"texts": "t", "model": files.digest}, reads, "x", str(folder), {"model": "tiny"})
+    job = Job(
+        given, {"texts": "t", "model": files.digest}, reads, "x", str(folder), {"model": "tiny"}
+    )
     return tokenize_corpus([job]), read_table(job.output)
 
 
@@ -156,26 +191,39 @@ def tokenized(table, folder, model=None, **settings):
 def of_tokenizer(tokenizer, monkeypatch):
     """The stage takes the test's tokenizer."""
     monkeypatch.setattr("papa.data.tokenize.tokenizer_of", lambda folder, name, words: tokenizer)
-    monkeypatch.setattr("papa.data.tokenize.sizes_of_model", lambda folder, name: {"vocabulary": 56})
+    monkeypatch.setattr(
+        "papa.data.tokenize.sizes_of_model", lambda folder, name: {"vocabulary": 56}
+    )
 
 
-def test_a_token_without_an_embedding_and_words_without_a_token_are_said(tmp_path, of_tokenizer, tokenizer):
+def test_a_token_without_an_embedding_and_words_without_a_token_are_said(
+    tmp_path, of_tokenizer, tokenizer
+):
     tokenizer.backend_tokenizer.normalizer = normalizers.BertNormalizer()
     rows = {"split": ["train"] * 2, "row": [3, 5]}
     said, table = tokenized(pa.table(rows | {"words": [["a", "\u200d"], ["\u00ad"]]}), tmp_path)
     assert said.endswith("0 examples cut. Warning: 2 words without a token became [UNK]")
-    assert table.select(["split", "row"]).to_pydict() == rows and table["words"][0].as_py() == [-1, 0, 1, -1]
+    assert table.select(["split", "row"]).to_pydict() == rows and table["words"][0].as_py() == [
+        -1,
+        0,
+        1,
+        -1,
+    ]
     tokenizer.add_tokens(["<e1>"])
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="$A", pair="$A $B", special_tokens=[]
     )
     assert not papa.lay_out(tokenizer, ["", "a"], slots=3)["attention_mask"][0].any()
-    with pytest.raises(papa.InputError, match="Row 5 of the train split has no token for model tiny; leave it out"):
+    with pytest.raises(
+        papa.InputError, match="Row 5 of the train split has no token for model tiny; leave it out"
+    ):
         tokenized(pa.table(rows | {"first": ["a", "\u200d"]}), tmp_path)
     said = r"model tiny has the token '<e1>' \(row 5 of the train split\), but the model has no embedding 56; call"
     with pytest.raises(papa.InputError, match=said):
         tokenized(pa.table(rows | {"first": ["a", "a <e1> b"]}), tmp_path)
-    with pytest.raises(papa.InputError, match=r"has the token '<e1>' \(in the text 'a <e1> b'\), but"):
+    with pytest.raises(
+        papa.InputError, match=r"has the token '<e1>' \(in the text 'a <e1> b'\), but"
+    ):
         check_tokenizer("f", "tiny", 7, False, ["a", "a <e1> b"])
 
 
@@ -188,7 +236,10 @@ def test_only_single_texts_are_cut_in_blocks(tmp_path, of_tokenizer, columns):
 @pytest.mark.parametrize("family", ["bert", "llama"])
 def test_tokens_have_facts_and_nothing_of_the_tasks(tmp_path, family):
     rows = {"split": ["train", "train", "validation"], "row": [0, 4, 0]}
-    texts = pa.table(rows | {"first": ["a b c d e f g h i", "a", "b"], "label t": [0, 1, 0], "cluster": [0, 1, 0]})
+    texts = pa.table(
+        rows
+        | {"first": ["a b c d e f g h i", "a", "b"], "label t": [0, 1, 0], "cluster": [0, 1, 0]}
+    )
     _, table = tokenized(texts, tmp_path, model := random_model(family))
     assert table.column_names == ["split", "row", "ids", "slots", "segments", "cut"]
     (path,) = tmp_path.rglob("x-*.parquet")
@@ -197,13 +248,28 @@ def test_tokens_have_facts_and_nothing_of_the_tasks(tmp_path, family):
         "sizes": sizes_of_model(model), "slots": 7, "style": style,
         "rows": {"train": 2, "validation": 1}, "cut": {"train": 1, "validation": 0},
     }  # fmt: skip
-    with pytest.raises(papa.InputError, match=r"files of model tiny in .* have changed since this run began; start"):
+    with pytest.raises(
+        papa.InputError, match=r"files of model tiny in .* have changed since this run began; start"
+    ):
         inputs = {"texts": "t", "model": "another digest"}
         reads = {"texts": str(tmp_path / "texts.parquet"), "model": model}
-        tokenize_corpus([Job(Tokenize(slots=7, layout="paper"), inputs, reads, "x", str(tmp_path), {"model": "tiny"})])
+        tokenize_corpus(
+            [
+                Job(
+                    Tokenize(slots=7, layout="paper"),
+                    inputs,
+                    reads,
+                    "x",
+                    str(tmp_path),
+                    {"model": "tiny"},
+                )
+            ]
+        )
     _, blocks = tokenized(texts, tmp_path, model, blocks=True)
     (path,) = {*tmp_path.rglob("x-*.parquet")} - {path}
-    assert read_facts(path)["rows"]["train"] == len(blocks) - 1 and blocks["row"].to_pylist()[-1] == 0
+    assert (
+        read_facts(path)["rows"]["train"] == len(blocks) - 1 and blocks["row"].to_pylist()[-1] == 0
+    )
 
 
 LENGTHS = [(1, 1), (3, 9), (13, 2), (2, 17), (11, 11), (19, 19), (1, 30), (30, 1)]
@@ -215,7 +281,12 @@ def letters(count):
 
 
 def stock_inputs(tokenizer, first, second, slots):
-    options = {"truncation": True, "padding": "max_length", "max_length": slots, "return_token_type_ids": True}
+    options = {
+        "truncation": True,
+        "padding": "max_length",
+        "max_length": slots,
+        "return_token_type_ids": True,
+    }
     return dict(tokenizer(first, second, **options, return_tensors="pt"))
 
 
@@ -225,12 +296,16 @@ def stock_inputs(tokenizer, first, second, slots):
 def test_inputs_are_those_of_the_stock_tokenizer(tokenizer, kind, pairs, slots):
     if kind == "roberta":
         tokenizer = byte_tokenizer("Roberta", ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
-    first, second = ([letters(length) for length in lengths] for lengths in zip(*LENGTHS, strict=True))
+    first, second = (
+        [letters(length) for length in lengths] for lengths in zip(*LENGTHS, strict=True)
+    )
     texts = (first, second) if pairs else (first, None)
     expected = stock_inputs(tokenizer, *texts, slots)
     actual = papa.lay_out(tokenizer, *texts, slots=slots, style="natural")
     for name, values in actual.items():
-        assert torch.equal(values, expected[name] * (1 if name == "input_ids" else expected["attention_mask"])), name
+        assert torch.equal(
+            values, expected[name] * (1 if name == "input_ids" else expected["attention_mask"])
+        ), name
 
 
 @pytest.mark.parametrize(
@@ -245,8 +320,12 @@ def test_separators_are_in_the_middle_and_in_the_last_slot(name, marks, ends):
     assert inputs["input_ids"][0].eq(2).nonzero().flatten().tolist() == ends
     assert inputs["input_ids"].eq(tokenizer.pad_token_id).eq(inputs["attention_mask"] == 0).all()
     split = byte_tokenizer(name, marks, add_prefix_space=True)
-    tokens = split.convert_ids_to_tokens(papa.lay_out(split, [["ab", "c"]], slots=11)["input_ids"][0, 1:6].tolist())
-    assert tokens == ["Ġ", "a", "b", "Ġ", "c"], "words have the space before them that they have in a text"
+    tokens = split.convert_ids_to_tokens(
+        papa.lay_out(split, [["ab", "c"]], slots=11)["input_ids"][0, 1:6].tolist()
+    )
+    assert tokens == ["Ġ", "a", "b", "Ġ", "c"], (
+        "words have the space before them that they have in a text"
+    )
 
 
 def test_texts_of_a_decoder_follow_each_other_from_slot_0():
@@ -260,7 +339,11 @@ def test_texts_of_a_decoder_follow_each_other_from_slot_0():
 
 def test_special_tokens_of_a_decoder_are_next_to_its_texts(tokenizer):
     inputs = papa.lay_out(tokenizer, ["a b"], ["c"], slots=11, style="contiguous")
-    assert tokens_at(tokenizer, inputs, 0) == dict(enumerate(["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"]))
+    assert tokens_at(tokenizer, inputs, 0) == dict(
+        enumerate(["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"])
+    )
     assert inputs["token_type_ids"][0, :6].tolist() == [0, 0, 0, 0, 1, 1]
     blocks = list(texts_in_blocks(tokenizer, [letters(11)], 9, contiguous=True))
-    assert [block.slots for block in blocks] == [[*range(9)], [*range(6)]], "nor has the last block a gap"
+    assert [block.slots for block in blocks] == [[*range(9)], [*range(6)]], (
+        "nor has the last block a gap"
+    )

@@ -20,7 +20,10 @@ from papa.model.load import model_of
 from papa.model.replacement import kept_context, replacement_of
 from papa.plan.jobs import Average
 
-GIVEN = {"input_ids": torch.arange(4, 13).view(1, 9), "attention_mask": torch.ones(1, 9, dtype=torch.long)}
+GIVEN = {
+    "input_ids": torch.arange(4, 13).view(1, 9),
+    "attention_mask": torch.ones(1, 9, dtype=torch.long),
+}
 ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
@@ -39,8 +42,15 @@ def saved(tmp_path, model):
 def test_loading_from_a_folder(saved, model, inputs):
     ours = papa.load_model(saved, device="cpu")
     close(real(ours.hidden_states(inputs), inputs), real(stock_states(model, inputs), inputs))
-    assert papa.load_model(saved, device="cpu", dtype="bfloat16").hidden_states(inputs).isfinite().all()
-    counted_positions = type(model).__name__.startswith(("Roberta", "XLMRoberta", "Camembert", "Data2Vec"))
+    assert (
+        papa.load_model(saved, device="cpu", dtype="bfloat16")
+        .hidden_states(inputs)
+        .isfinite()
+        .all()
+    )
+    counted_positions = type(model).__name__.startswith(
+        ("Roberta", "XLMRoberta", "Camembert", "Data2Vec")
+    )
     assert forms.probe_dropout(ours.config) == (0.0 if counted_positions else 0.1)
     assert not any(parameter.requires_grad for parameter in ours.model.parameters())
 
@@ -63,12 +73,19 @@ def test_pickled_weights_are_loaded_weights_only_and_that_is_said(saved, model, 
     [
         (settling, "patch", lambda *_: lambda: None, "does not look up its attention by name"),
         (forms.Form, "_positions", lambda _, batch: batch.slots, None),
-        (settling, "replacement_of", lambda shape, *_, **__: replacement_of(shape), "changes nothing"),
+        (
+            settling,
+            "replacement_of",
+            lambda shape, *_, **__: replacement_of(shape),
+            "changes nothing",
+        ),
         (replacement, "kept_context", lambda *_: 0.99 * kept_context(*_), "from those of"),
         (forms.Form, "tokens", lambda *_: torch.tensor([torch.inf]), "not finite"),
     ],
 )
-def test_a_model_that_would_run_wrong_is_not_loaded(saved, monkeypatch, owner, name, instead, message):
+def test_a_model_that_would_run_wrong_is_not_loaded(
+    saved, monkeypatch, owner, name, instead, message
+):
     monkeypatch.setattr(owner, name, instead)
     if message is None:  # wrong positions of a packed row are found, and the model runs padded
         assert not papa.load_model(saved, device="cpu").form.packed
@@ -79,7 +96,12 @@ def test_a_model_that_would_run_wrong_is_not_loaded(saved, monkeypatch, owner, n
 
 @pytest.mark.parametrize("other", ["MegatronBert", "Bloom"])
 def test_a_model_that_calls_no_attention_by_name_is_refused(tmp_path, other):
-    sizes = {"vocab_size": VOCABULARY, "hidden_size": 6, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 6,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     made = getattr(transformers, f"{other}Config")(**sizes, intermediate_size=5, pad_token_id=0)
     getattr(transformers, f"{other}Model")(made).save_pretrained(tmp_path / "other")
     with pytest.raises(papa.InputError, match=r"other cannot be used: .*set by name"):
@@ -93,7 +115,9 @@ def test_a_config_without_an_id_of_padding(tmp_path, model, inputs):
     model.config.pad_token_id = None
     model.save_pretrained(tmp_path / "tiny")
     if "Roberta" in type(model).__name__:
-        with pytest.raises(papa.InputError, match=r"RobertaModel cannot run.* set pad_token_id in its config"):
+        with pytest.raises(
+            papa.InputError, match=r"RobertaModel cannot run.* set pad_token_id in its config"
+        ):
             papa.load_model(tmp_path / "tiny", device="cpu")
     else:
         actual = papa.load_model(tmp_path / "tiny", device="cpu").hidden_states(inputs)
@@ -114,7 +138,9 @@ def without(part):
 
 def pruned(weights):
     first = "encoder.layer.0.attention.self."
-    return {name: values[CHANNELS:] if first in name else values for name, values in weights.items()}
+    return {
+        name: values[CHANNELS:] if first in name else values for name, values in weights.items()
+    }
 
 
 def deberta(weights):
@@ -135,10 +161,20 @@ ADAPTED = [
     # published checkpoints: tensors of other heads, of poolers, and what models once stored
     (BERT, random_like(BERT_HEADS, 3), {}, SAME),
     (BERT, renamed(lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma")), {}, SAME),
-    ("RobertaForMaskedLM", random_like("roberta.pooler.dense.weight roberta.embeddings.position_ids", 3), {}, SAME),
+    (
+        "RobertaForMaskedLM",
+        random_like("roberta.pooler.dense.weight roberta.embeddings.position_ids", 3),
+        {},
+        SAME,
+    ),
     ("DebertaModel", deberta, {"architectures": None}, SAME),
     ("ElectraForPreTraining", random_like(ELECTRA, 3), {}, SAME),
-    ("GPT2LMHeadModel", random_like("transformer.h.1.attn.bias transformer.h.1.attn.masked_bias", 3), {}, SAME),
+    (
+        "GPT2LMHeadModel",
+        random_like("transformer.h.1.attn.bias transformer.h.1.attn.masked_bias", 3),
+        {},
+        SAME,
+    ),
     ("DistilBertForMaskedLM", random_like("pre_classifier.weight qa_outputs.bias", 3), {}, SAME),
     ("OPTForCausalLM", random_like("model.decoder.version", 1), {}, SAME),
     ("T5ForTokenClassification", dict, {}, SAME),
@@ -147,34 +183,75 @@ ADAPTED = [
     (BERT, random_like(f"{INSIDE}attention.self.query.lora_A.weight", 3), {}, NO_PLACE),
     (BERT, random_like("prompt_embeddings", 3), {}, NO_PLACE),
     (BERT, random_like("bert.emotion.weight", 3), {}, SAME),
-    (BERT, dict, {"position_embedding_type": "relative_key"}, r"relative positions \(relative_key\)"),
+    (
+        BERT,
+        dict,
+        {"position_embedding_type": "relative_key"},
+        r"relative positions \(relative_key\)",
+    ),
     (BERT, dict, {"return_dict": False, "torchscript": True}, SAME),
     (BERT, halved, {"dtype": "float16"}, SAME),
-    (BERT, pruned, {"pruned_heads": {"0": [0]}}, r"attention\.self\.key\.bias has the shape \[28\] instead of \[35\]"),
-    (BERT, dict, {"quantization_config": {"quant_method": "gptq", "bits": 4}}, "are quantised, which papa does not"),
+    (
+        BERT,
+        pruned,
+        {"pruned_heads": {"0": [0]}},
+        r"attention\.self\.key\.bias has the shape \[28\] instead of \[35\]",
+    ),
+    (
+        BERT,
+        dict,
+        {"quantization_config": {"quant_method": "gptq", "bits": 4}},
+        "are quantised, which papa does not",
+    ),
     (BERT, dict, {"vocab_size": VOCABULARY + 2}, r"has the shape \[61, 35\] instead of \[63, 35\]"),
-    (BERT, dict, {"num_hidden_layers": 4}, r"lack 16 tensors of the model \(bert\.encoder\.layer\.3"),
+    (
+        BERT,
+        dict,
+        {"num_hidden_layers": 4},
+        r"lack 16 tensors of the model \(bert\.encoder\.layer\.3",
+    ),
     (BERT, dict, {"num_hidden_layers": 2}, "no place for 16 tensors"),
-    (BERT, without("cls.predictions.transform"), {}, r"lack 4 tensors of the model \(cls\.predictions\.transform"),
+    (
+        BERT,
+        without("cls.predictions.transform"),
+        {},
+        r"lack 4 tensors of the model \(cls\.predictions\.transform",
+    ),
     (BERT, without("cls.predictions.decoder"), {}, SAME),  # tied to the embeddings
-    (BERT, renamed(lambda name: f"module.{name}"), {}, r"lack .* tensors .*, and module\..* is not one of its tensors"),
+    (
+        BERT,
+        renamed(lambda name: f"module.{name}"),
+        {},
+        r"lack .* tensors .*, and module\..* is not one of its tensors",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("architecture", "change", "keys", "refusal"), ADAPTED)
-def test_a_checkpoint_is_exactly_the_model_or_is_refused(tmp_path, architecture, change, keys, refusal):
+def test_a_checkpoint_is_exactly_the_model_or_is_refused(
+    tmp_path, architecture, change, keys, refusal
+):
     """Tensors of other heads are left out; tensors that would change hidden states are not."""
     _ = architecture.startswith("T5") and needs_t5()
-    kind, sizes = getattr(transformers, architecture), {"hidden_size": HEADS * CHANNELS, "num_hidden_layers": LAYERS}
+    kind, sizes = (
+        getattr(transformers, architecture),
+        {"hidden_size": HEADS * CHANNELS, "num_hidden_layers": LAYERS},
+    )
     sizes |= {"num_attention_heads": HEADS, "vocab_size": VOCABULARY, "max_position_embeddings": 47}
     sizes |= {"embedding_size": HEADS * CHANNELS, "intermediate_size": 41} | ENDS
     stock = kind(kind.config_class(**sizes)).eval()
     stock.save_pretrained(tmp_path)
-    weights = change({name: values.clone() for name, values in load_file(tmp_path / "model.safetensors").items()})
+    weights = change(
+        {name: values.clone() for name, values in load_file(tmp_path / "model.safetensors").items()}
+    )
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
-    (tmp_path / "config.json").write_text(json.dumps(json.loads((tmp_path / "config.json").read_text()) | keys))
+    (tmp_path / "config.json").write_text(
+        json.dumps(json.loads((tmp_path / "config.json").read_text()) | keys)
+    )
     if refusal is not SAME:
-        with pytest.raises(papa.InputError, match=refusal.format(re.escape(str(tmp_path)))) as error:
+        with pytest.raises(
+            papa.InputError, match=refusal.format(re.escape(str(tmp_path)))
+        ) as error:
             papa.load_model(tmp_path, device="cpu")
         assert "\n" not in str(error.value) and len(str(error.value)) < 500
         return
@@ -190,7 +267,10 @@ def test_an_adapter_beside_the_weights_is_refused(saved, name):
     (saved / "adapter_config.json").write_text("{}")
     if name == "adapters":
         (saved / "config.json").unlink()
-    with pytest.raises(papa.InputError, match=r"tiny has an adapter \(adapter_config\.json\); merge it .*merge_and_un"):
+    with pytest.raises(
+        papa.InputError,
+        match=r"tiny has an adapter \(adapter_config\.json\); merge it .*merge_and_un",
+    ):
         papa.load_model(saved, device="cpu")
     with pytest.raises(papa.InputError, match=r"has an adapter"):
         model_source("tiny", FolderModel(path=str(saved)), Machine())
@@ -198,7 +278,10 @@ def test_an_adapter_beside_the_weights_is_refused(saved, name):
 
 def test_weights_under_other_names_are_refused(saved):
     (saved / "shard-00000-model-00001-of-00001.safetensors").touch()
-    with pytest.raises(papa.InputError, match=r"are in other files than model\.safetensors, which papa does not read"):
+    with pytest.raises(
+        papa.InputError,
+        match=r"are in other files than model\.safetensors, which papa does not read",
+    ):
         model_source("tiny", FolderModel(path=str(saved)), Machine())
 
 
@@ -220,7 +303,9 @@ def test_a_job_gets_its_model_in_its_precision_and_only_with_its_weights(tiny, t
 @only("bert")
 def test_a_model_is_checked_once_for_its_files_and_the_code(tiny, tmp_path, model, monkeypatch):
     given = []
-    monkeypatch.setattr("papa.model.model.settle", lambda *parts: given.append(parts[2]) or settling.settle(*parts))
+    monkeypatch.setattr(
+        "papa.model.model.settle", lambda *parts: given.append(parts[2]) or settling.settle(*parts)
+    )
     job, batch = jobs.job(Average(), tmp_path / "a.h5", tiny), laid(model, "between")
     first, again = model_of(job), model_of(job)
     assert given == [None, first.checked], "only the first one is checked"
@@ -244,13 +329,20 @@ def test_a_model_is_checked_once_for_its_files_and_the_code(tiny, tmp_path, mode
 @pytest.mark.parametrize("kind", ["Bart", "Pegasus", "Marian"])
 def test_an_encoder_with_a_decoder_is_refused_and_its_encoder_is_not(tmp_path, kind):
     """The encoder that the message names can be given."""
-    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_layers": 2, "decoder_layers": 2}
+    heads = {
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+    }
     sizes = {"vocab_size": VOCABULARY, "d_model": 8, "encoder_ffn_dim": 9, "decoder_ffn_dim": 9}
     ends = ENDS | {"decoder_start_token_id": 2, "forced_eos_token_id": 2}
     made = getattr(transformers, f"{kind}Config")(**heads | sizes | ends)
     name = f"{kind}MTModel" if kind == "Marian" else f"{kind}ForConditionalGeneration"
     getattr(transformers, name)(made).save_pretrained(tmp_path / "two")
-    with pytest.raises(papa.InputError, match=rf"two is an encoder-decoder \({kind.lower()}\).*get_encoder") as refusal:
+    with pytest.raises(
+        papa.InputError, match=rf"two is an encoder-decoder \({kind.lower()}\).*get_encoder"
+    ) as refusal:
         papa.load_model(tmp_path / "two", device="cpu")
     encoder = re.search(r"transformers\..*?\(\)", str(refusal.value))[0]
     assert papa.Model(eval(encoder)).layers == 2
@@ -258,7 +350,14 @@ def test_an_encoder_with_a_decoder_is_refused_and_its_encoder_is_not(tmp_path, k
 
 def test_an_encoder_that_was_saved_without_its_decoder_is_loaded_as_one(tmp_path):
     needs_t5()
-    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 9, "num_layers": 2, "num_heads": 2, "vocab_size": VOCABULARY}
+    sizes = {
+        "d_model": 8,
+        "d_kv": 4,
+        "d_ff": 9,
+        "num_layers": 2,
+        "num_heads": 2,
+        "vocab_size": VOCABULARY,
+    }
     transformers.T5Model(transformers.T5Config(**sizes)).save_pretrained(tmp_path / "whole")
     alone = transformers.T5EncoderModel.from_pretrained(tmp_path / "whole")
     alone.save_pretrained(tmp_path / "alone")
@@ -267,14 +366,30 @@ def test_an_encoder_that_was_saved_without_its_decoder_is_loaded_as_one(tmp_path
         close(ours.hidden_states(GIVEN)[:, -1], alone(GIVEN["input_ids"]).last_hidden_state)
 
 
-@pytest.mark.parametrize("name", ["MllamaForCausalLM", "Llama4ForCausalLM", "BertGenerationDecoder"])
-def test_a_head_that_the_checkpoint_has_is_loaded_whatever_the_library_maps_its_config_to(tmp_path, name):
+@pytest.mark.parametrize(
+    "name", ["MllamaForCausalLM", "Llama4ForCausalLM", "BertGenerationDecoder"]
+)
+def test_a_head_that_the_checkpoint_has_is_loaded_whatever_the_library_maps_its_config_to(
+    tmp_path, name
+):
     kind = getattr(transformers, name)
     if kind.config_class.model_type not in transformers.CONFIG_MAPPING:
         pytest.skip("this version of transformers cannot load it either")
-    sizes = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    sizes |= ENDS | {"intermediate_size": 16, "num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 2}
-    sizes |= {"cross_attention_layers": []} | ({"is_decoder": True} if name.endswith("Decoder") else {})
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
+    sizes |= ENDS | {
+        "intermediate_size": 16,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "num_local_experts": 2,
+    }
+    sizes |= {"cross_attention_layers": []} | (
+        {"is_decoder": True} if name.endswith("Decoder") else {}
+    )
     stock = kind(kind.config_class(**sizes)).eval()
     stock.save_pretrained(tmp_path / "tiny")
     close(papa.load_model(tmp_path / "tiny", device="cpu").logits(GIVEN), stock(**GIVEN).logits)

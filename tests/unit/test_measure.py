@@ -25,13 +25,19 @@ from papa.plan.study import Plan, read_plan
 
 WORDS = "abcdefgh"
 ROLES = {"first": "sentence", "label": "mood"}
-QUICK = {"run": {"seeds": [1, 2], "fractions": ["1", "1/2", "0"]}, "tasks": {"epochs": 2, "learning_rate": 1e-2}}
+QUICK = {
+    "run": {"seeds": [1, 2], "fractions": ["1", "1/2", "0"]},
+    "tasks": {"epochs": 2, "learning_rate": 1e-2},
+}
 
 
 def texts_of(number, seed=0):
     """Texts of a few letters, of class 1 if they begin with one of the first four."""
     generator = torch.Generator().manual_seed(seed)
-    texts = [" ".join(WORDS[letter] for letter in torch.randint(8, (5,), generator=generator)) for _ in range(number)]
+    texts = [
+        " ".join(WORDS[letter] for letter in torch.randint(8, (5,), generator=generator))
+        for _ in range(number)
+    ]
     return texts, ["yes" if text[0] < "e" else "no" for text in texts]
 
 
@@ -59,14 +65,22 @@ def study(folder, tmp_path_factory):
 
 
 def measured(model, folder, **settings):
-    return papa.measure(model, *texts_of(60), texts_of(40, 1), QUICK | {"margin": 0.2} | settings, folder)
+    return papa.measure(
+        model, *texts_of(60), texts_of(40, 1), QUICK | {"margin": 0.2} | settings, folder
+    )
 
 
 def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study):
     assert study.claims["margin"] == 0.2 and str(study.claims) == repr(study.claims)
     assert repr(study) == f"<papa.Study: {study.claims}>" and "<table" in study._repr_html_()
-    assert set(study.curve["fraction"]) == {"1", "1/2", "0"} and study.curve["mean"].between(0, 1).all()
-    assert sorted(study.heads["rank"]) == list(range(len(study.heads))) and study.heads["value"].between(0, 1).all()
+    assert (
+        set(study.curve["fraction"]) == {"1", "1/2", "0"}
+        and study.curve["mean"].between(0, 1).all()
+    )
+    assert (
+        sorted(study.heads["rank"]) == list(range(len(study.heads)))
+        and study.heads["value"].between(0, 1).all()
+    )
     assert study.heads.sort_values("rank")["value"].is_monotonic_increasing
     assert study.plot().to_dict()["title"] and study.page.exists()
 
@@ -75,7 +89,8 @@ def test_finished_jobs_are_not_repeated(study, folder, tmp_path, monkeypatch):
     made, changed = [], shutil.copytree(study.folder, tmp_path / study.folder.name)
     run = execute.run
     monkeypatch.setattr(
-        "papa.jobs.measure.run", lambda plan, batch, *at: made.append(batch["rule"]) or run(plan, batch, *at)
+        "papa.jobs.measure.run",
+        lambda plan, batch, *at: made.append(batch["rule"]) or run(plan, batch, *at),
     )
     assert measured(folder, study.folder).curve.equals(study.curve) and made == []
     assert measured(folder, changed, margin=0.5).claims["margin"] == 0.5 and made == ["report"]
@@ -97,7 +112,9 @@ def test_scores_are_those_of_jobs_that_each_load_the_model(study, tmp_path):
 @pytest.mark.usefixtures("no_figures")
 def test_a_decoder_is_measured_by_its_own_head(decoder):
     texts, _ = texts_of(120)
-    study = papa.measure(decoder, texts, settings={"run": {"fractions": ["1", "1/2", "0"]}, "corpora": {"slots": 13}})
+    study = papa.measure(
+        decoder, texts, settings={"run": {"fractions": ["1", "1/2", "0"]}, "corpora": {"slots": 13}}
+    )
     curve = study.curve.set_index(["constant", "fraction"])["mean"]
     assert study.config.tasks["next"].metric == "log_likelihood"
     assert (curve < 0).all() and len(study.heads) == 12
@@ -110,18 +127,29 @@ def test_a_decoder_is_measured_by_its_own_head(decoder):
 @pytest.mark.usefixtures("no_figures")
 def test_a_loaded_model_is_taken_with_its_tokenizer(study, folder, tmp_path):
     loaded = AutoModel.from_pretrained(folder)
-    assert measured(loaded, tmp_path / "loaded").curve["mean"].tolist() == study.curve["mean"].tolist()
+    assert (
+        measured(loaded, tmp_path / "loaded").curve["mean"].tolist() == study.curve["mean"].tolist()
+    )
     loaded.name_or_path = "nowhere/at-all"
-    for model, message in ((loaded, "of this BertModel could not be loaded from 'nowhere/at-all'"), ({}, "a dict was")):
+    for model, message in (
+        (loaded, "of this BertModel could not be loaded from 'nowhere/at-all'"),
+        ({}, "a dict was"),
+    ):
         with pytest.raises(papa.InputError, match=message):
             papa.measure(model, *texts_of(40))
 
 
 def tables():
     texts, labels = texts_of(60)
-    frame = pd.DataFrame({"id": range(60), "sentence": texts, "mood": labels}, index=range(100, 160))
-    names = datasets.Features({"sentence": datasets.Value("string"), "mood": datasets.ClassLabel(names=["no", "yes"])})
-    dataset = datasets.Dataset.from_dict({"sentence": texts, "mood": [int(label == "yes") for label in labels]}, names)
+    frame = pd.DataFrame(
+        {"id": range(60), "sentence": texts, "mood": labels}, index=range(100, 160)
+    )
+    names = datasets.Features(
+        {"sentence": datasets.Value("string"), "mood": datasets.ClassLabel(names=["no", "yes"])}
+    )
+    dataset = datasets.Dataset.from_dict(
+        {"sentence": texts, "mood": [int(label == "yes") for label in labels]}, names
+    )
     return {"frame": frame, "dataset": dataset, "arrow": pa.Table.from_pandas(frame)}
 
 
@@ -134,19 +162,28 @@ def test_a_table_is_read_by_the_names_of_its_columns(kind, tmp_path):
     rows = read_file(tmp_path / "train.parquet")
     labels = rows.classes("mood", None, None)
     assert (rows.table.column("sentence").to_pylist(), [name for [name] in labels]) == texts_of(60)
-    held = _data_of(table, None, None, tmp_path, {"columns": ROLES, "hold_out": 0.5, "drop_empty": True})
+    held = _data_of(
+        table, None, None, tmp_path, {"columns": ROLES, "hold_out": 0.5, "drop_empty": True}
+    )
     sizes = [held.unwritten[split].table.num_rows for split in ("train", "validation")]
     assert sizes == [30, 30] and held.notes[0].startswith("Dropped 0 of 60 rows of train,")
     with pytest.raises(papa.InputError, match="would be replaced"):
-        _data_of(tmp_path / "train.parquet", None, None, tmp_path, {"columns": ROLES, "hold_out": 0.5})
+        _data_of(
+            tmp_path / "train.parquet", None, None, tmp_path, {"columns": ROLES, "hold_out": 0.5}
+        )
 
 
-def test_a_file_is_held_out_in_part_unless_another_is_next_to_it_and_its_classes_can_be_named(tmp_path):
+def test_a_file_is_held_out_in_part_unless_another_is_next_to_it_and_its_classes_can_be_named(
+    tmp_path,
+):
     options = {"columns": ROLES, "label_names": [-1, 1]}
     tables()["frame"].assign(mood=[-1, 1] * 30).to_csv(tmp_path / "train.csv", index=False)
     data = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", options)
     rows = {split: read.table.to_pylist() for split, read in data.unwritten.items()}
-    assert len(rows["validation"]) == 12 and len({row["id"] for row in rows["train"] + rows["validation"]}) == 60
+    assert (
+        len(rows["validation"]) == 12
+        and len({row["id"] for row in rows["train"] + rows["validation"]}) == 60
+    )
     assert data.labels == ["-1", "1"]
     shutil.copy(tmp_path / "train.csv", tmp_path / "validation.csv")
     data = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", options)
@@ -175,28 +212,78 @@ def blank_row():
     ("arguments", "options", "message"),
     [
         (["a b", ["x"]], {}, "train is a single text; give a list of texts"),
-        (["frame", ["x"]], {}, r"train is a table, so its labels must be in a column; give columns=\{'label': NAME\}"),
+        (
+            ["frame", ["x"]],
+            {},
+            r"train is a table, so its labels must be in a column; give columns=\{'label': NAME\}",
+        ),
         ([["a", "b"], ["x"]], {}, "train has 2 texts but 1 labels"),
         ([texts_of(9)[0], ["x", 1, *"abcdefg"]], {}, "All texts must have one type"),
-        ([[("a", "b", "c")] * 3, ["x"] * 3], {}, r"only tuples of two texts, or .*; train\[0\] is a tuple"),
-        ([[None, "a"], ["x", "y"]], {}, r"^train has no text in column first in 1 of 2 .*: train\[0\]\)"),
-        ([[["a", str(number)] for number in range(9)]], {}, "given without labels; give labels, or single texts"),
-        (["frame"], {}, 'train is a table; name the columns to use, as in columns={"first": .* has id, sentence'),
-        (["frame"], {"columns": {"label": "mood"}}, "`columns` names no column of texts; give first="),
-        (["frame"], {"columns": ROLES, "label_names": "no,yes"}, "label_names is the single text 'no,yes'; give"),
-        (["splits"], {"columns": ROLES}, r"A dataset has the splits train; give one of them, as in data\['train'\]"),
+        (
+            [[("a", "b", "c")] * 3, ["x"] * 3],
+            {},
+            r"only tuples of two texts, or .*; train\[0\] is a tuple",
+        ),
+        (
+            [[None, "a"], ["x", "y"]],
+            {},
+            r"^train has no text in column first in 1 of 2 .*: train\[0\]\)",
+        ),
+        (
+            [[["a", str(number)] for number in range(9)]],
+            {},
+            "given without labels; give labels, or single texts",
+        ),
+        (
+            ["frame"],
+            {},
+            'train is a table; name the columns to use, as in columns={"first": .* has id, sentence',
+        ),
+        (
+            ["frame"],
+            {"columns": {"label": "mood"}},
+            "`columns` names no column of texts; give first=",
+        ),
+        (
+            ["frame"],
+            {"columns": ROLES, "label_names": "no,yes"},
+            "label_names is the single text 'no,yes'; give",
+        ),
+        (
+            ["splits"],
+            {"columns": ROLES},
+            r"A dataset has the splits train; give one of them, as in data\['train'\]",
+        ),
         (["train.csv", ["x"]], {}, "labels and validation texts must be in files, too"),
         # messages name the row that was given, also if rows before it are held out
-        ([blank_row()], {"columns": ROLES}, r"^train has no text in column sentence in 1 of 60 .*0: train\[41\]\)"),
-        (changed_texts(7, None), {}, r"^train has no text in column first in 1 of 60 .*0: train\[7\]\)"),
-        ([*texts_of(60), (*changed_texts(7, None)[:2],)], {}, r"^validation has no text .* 1 of 60 .* validation\[7\]"),
-        (changed_texts(50, "", held_out=True), {"hold_out": 0.02}, r"^train has no label .*: train\[50\]\)"),
+        (
+            [blank_row()],
+            {"columns": ROLES},
+            r"^train has no text in column sentence in 1 of 60 .*0: train\[41\]\)",
+        ),
+        (
+            changed_texts(7, None),
+            {},
+            r"^train has no text in column first in 1 of 60 .*0: train\[7\]\)",
+        ),
+        (
+            [*texts_of(60), (*changed_texts(7, None)[:2],)],
+            {},
+            r"^validation has no text .* 1 of 60 .* validation\[7\]",
+        ),
+        (
+            changed_texts(50, "", held_out=True),
+            {"hold_out": 0.02},
+            r"^train has no label .*: train\[50\]\)",
+        ),
     ],
 )
 def test_what_cannot_be_used_gets_a_sentence(folder, arguments, options, message):
     known = tables()
     known["splits"] = datasets.DatasetDict({"train": known["dataset"]})
-    train, *others = (known.get(each, each) if isinstance(each, str) else each for each in arguments)
+    train, *others = (
+        known.get(each, each) if isinstance(each, str) else each for each in arguments
+    )
     with pytest.raises(papa.InputError, match=message):
         papa.measure(folder, train, *others, **options)
 
@@ -206,26 +293,38 @@ def no_locks(*_):
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(folder, tmp_path, monkeypatch):
+def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(
+    folder, tmp_path, monkeypatch
+):
     for split, number, seed in (("train", 60, 0), ("validation", 40, 1)):
         texts, labels = texts_of(number, seed)
         pd.DataFrame({"text": texts, "mood": labels}).to_csv(tmp_path / f"{split}.csv", index=False)
-    files = [str(word) for split in ("train", "validation") for word in (f"--{split}", tmp_path / f"{split}.csv")]
+    files = [
+        str(word)
+        for split in ("train", "validation")
+        for word in (f"--{split}", tmp_path / f"{split}.csv")
+    ]
     options = [*files, "--folder", str(tmp_path / "out"), "--column", "label=mood"]
     done = CliRunner().invoke(app, ["measure", str(folder), *options])
     assert done.exit_code == 0, done.output
     claim, _, table = done.stdout.partition("Score, by")
-    assert done.stderr.startswith("chose: first = text, label = mood, metric = accuracy, slots = 16")
-    assert "based on 5 seeds, 5 samples of training rows and 40 validation examples" in " ".join(claim.split()), (
-        "the claim comes before the table"
+    assert done.stderr.startswith(
+        "chose: first = text, label = mood, metric = accuracy, slots = 16"
     )
+    assert "based on 5 seeds, 5 samples of training rows and 40 validation examples" in " ".join(
+        claim.split()
+    ), "the claim comes before the table"
     assert table.endswith(f"\nReport:  {tmp_path / 'out' / 'report' / 'index.html'}\n")
-    monkeypatch.setattr("papa.jobs.measure.fetch", lambda config, machine, say: say("offline") or machine)
+    monkeypatch.setattr(
+        "papa.jobs.measure.fetch", lambda config, machine, say: say("offline") or machine
+    )
     monkeypatch.setattr("papa.jobs.start.fcntl.flock", no_locks)
     again = CliRunner().invoke(app, ["measure", str(folder), *options, "--json"])
     assert "offline" in again.stderr and "cannot be locked (none)" in again.stderr
     assert json.loads(again.stdout)["margin"] == 0.1 and ", probe" not in again.stderr
-    assert read_table(tmp_path / "out/tables/summary.parquet").to_pandas()["task"].unique().tolist() == ["mood"]
+    assert read_table(tmp_path / "out/tables/summary.parquet").to_pandas()[
+        "task"
+    ].unique().tolist() == ["mood"]
 
 
 def test_a_folder_that_another_run_writes_to_is_left_alone(folder, tmp_path):

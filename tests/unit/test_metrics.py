@@ -21,7 +21,9 @@ from papa.errors import InputError
 
 ENTITY = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 BIOES = ["O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC", "x-y"))]
-BILOU, BMES = ([name.translate(str.maketrans("IES", marks)) for name in BIOES] for marks in ("ILU", "MES"))
+BILOU, BMES = (
+    [name.translate(str.maketrans("IES", marks)) for name in BIOES] for marks in ("ILU", "MES")
+)
 IOB = ["O", *(f"{mark}-{kind}" for mark in "BI" for kind in ("PER", "ORG"))]
 # tags of the Penn Treebank; some begin like the marks of entities
 TAGS = ["NN", "DT", "IN", "EX", "SYM", ".", "BES", "O", "I", "VB-D"]
@@ -42,7 +44,9 @@ def of_texts(gold: Sequence[int], predicted: Sequence[int], names: Sequence[str]
     return Outcomes(np.array(gold), np.array(predicted), np.arange(len(gold)), names)
 
 
-def of_words(gold: Sequence[Sequence[int]], predicted: Sequence[Sequence[int]], names: Sequence[str]) -> Outcomes:
+def of_words(
+    gold: Sequence[Sequence[int]], predicted: Sequence[Sequence[int]], names: Sequence[str]
+) -> Outcomes:
     unit = np.repeat(np.arange(len(gold)), [len(sentence) for sentence in gold])
     return Outcomes(np.concatenate(gold), np.concatenate(predicted), unit, names)
 
@@ -50,7 +54,9 @@ def of_words(gold: Sequence[Sequence[int]], predicted: Sequence[Sequence[int]], 
 def random_words(names: Sequence[str], seed: int, sentences: int = 20) -> Outcomes:
     """Labels and predictions that agree on two of three words; runs of one label are frequent."""
     chance = np.random.default_rng(seed)
-    unit = np.repeat(np.arange(sentences) * 3, chance.integers(1, 12, sentences))  # the units have gaps
+    unit = np.repeat(
+        np.arange(sentences) * 3, chance.integers(1, 12, sentences)
+    )  # the units have gaps
     gold = np.maximum.accumulate(np.where(chance.random(len(unit)) < 0.6, np.arange(len(unit)), 0))
     gold = chance.integers(0, len(names), len(unit))[gold]
     other = chance.integers(0, len(names), len(unit))
@@ -58,7 +64,10 @@ def random_words(names: Sequence[str], seed: int, sentences: int = 20) -> Outcom
 
 
 def sentences_of(outcomes: Outcomes, labels: np.ndarray) -> list[list[str]]:
-    return [[outcomes.names[label] for label in labels[outcomes.unit == unit]] for unit in np.unique(outcomes.unit)]
+    return [
+        [outcomes.names[label] for label in labels[outcomes.unit == unit]]
+        for unit in np.unique(outcomes.unit)
+    ]
 
 
 def test_counts_are_those_by_hand_and_undefined_scores_are_zero():
@@ -73,7 +82,10 @@ def test_counts_are_those_by_hand_and_undefined_scores_are_zero():
     assert score_of("entity_f1", of_words([[3], [4]], [[3], [0]], ENTITY)) == pytest.approx(2 / 3)
     assert score_of("entity_f1", of_words([[0, 0]], [[0, 0]], ENTITY)) == 0.0, "without any entity"
     for metric in ("f1", "matthews_correlation"):
-        undefined = [score_of(metric, of_texts(gold, [0, 0, 0], ["a", "b"])) for gold in ([0, 0, 0], [0, 1, 0])]
+        undefined = [
+            score_of(metric, of_texts(gold, [0, 0, 0], ["a", "b"]))
+            for gold in ([0, 0, 0], [0, 1, 0])
+        ]
         assert undefined == [0.0, 0.0]
 
 
@@ -81,7 +93,9 @@ def test_counts_are_those_by_hand_and_undefined_scores_are_zero():
 @pytest.mark.parametrize("seed", range(10))
 def test_entities_are_those_of_seqeval(names, seed):
     outcomes = random_words(names, seed)
-    gold, predicted = (sentences_of(outcomes, labels) for labels in (outcomes.gold, outcomes.predicted))
+    gold, predicted = (
+        sentences_of(outcomes, labels) for labels in (outcomes.gold, outcomes.predicted)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns at every bare tag
         expected = seqeval.metrics.f1_score(gold, predicted, average="micro", zero_division=0)
@@ -93,9 +107,13 @@ def test_entities_are_those_of_seqeval(names, seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_entities_of_other_tags_are_those_of_the_same_tags_in_seqeval(names, seed):
     outcomes = random_words(names, seed)
-    gold, predicted = (sentences_of(outcomes, labels) for labels in (outcomes.gold, outcomes.predicted))
+    gold, predicted = (
+        sentences_of(outcomes, labels) for labels in (outcomes.gold, outcomes.predicted)
+    )
     same = dict(zip(names, BIOES, strict=True))
-    expected = seqeval.metrics.f1_score(*([[same[tag] for tag in row] for row in rows] for rows in (gold, predicted)))
+    expected = seqeval.metrics.f1_score(
+        *([[same[tag] for tag in row] for row in rows] for rows in (gold, predicted))
+    )
     assert score_of("entity_f1", outcomes) == pytest.approx(expected, abs=1e-12)
     check_metric("entity_f1", METRICS["entity_f1"].target, names)
 
@@ -103,13 +121,21 @@ def test_entities_of_other_tags_are_those_of_the_same_tags_in_seqeval(names, see
 @pytest.mark.parametrize(
     ("metric", "names", "counts", "positive", "warning"),
     [
-        ("f1", ["hate", "no-hate"], [40, 200], "no-hate", "F1 is that of no-hate, the class of 83% of the"),
+        (
+            "f1",
+            ["hate", "no-hate"],
+            [40, 200],
+            "no-hate",
+            "F1 is that of no-hate, the class of 83% of the",
+        ),
         ("f1", ["no", "yes"], [200, 40], "yes", ""),
         ("f1", ["no", "yes"], [50, 50], "yes", ""),
         ("accuracy", ["hate", "no-hate"], [40, 200], None, ""),
     ],
 )
-def test_f1_names_its_class_and_warns_if_it_is_the_more_frequent_one(metric, names, counts, positive, warning):
+def test_f1_names_its_class_and_warns_if_it_is_the_more_frequent_one(
+    metric, names, counts, positive, warning
+):
     assert positive_class(metric, names) == positive
     assert bool(frequent_class(metric, names, counts)) == bool(warning)
     assert frequent_class(metric, names, counts).startswith(warning)
@@ -121,7 +147,9 @@ def test_scores_of_texts_are_those_of_scikit_learn(labels, seed):
     chance = np.random.default_rng(seed)
     gold = chance.integers(0, labels, 40)
     predicted = np.where(chance.random(40) < 0.5, gold, chance.integers(0, labels, 40))
-    outcomes = of_texts(gold.tolist(), predicted.tolist(), [f"class {number}" for number in range(labels)])
+    outcomes = of_texts(
+        gold.tolist(), predicted.tolist(), [f"class {number}" for number in range(labels)]
+    )
     assert score_of("accuracy", outcomes) == sklearn.metrics.accuracy_score(gold, predicted)
     correlation = sklearn.metrics.matthews_corrcoef(gold, predicted)
     assert score_of("matthews_correlation", outcomes) == pytest.approx(correlation, abs=1e-12)
@@ -138,7 +166,10 @@ def test_losses_are_summed_over_tokens_and_turned_round():
         ("perplexity", np.exp(7 / 4)),
     ):
         counts = MEASURES[metric].counts(outcomes)
-        assert counts.tolist() == [[6, 3], [1, 1]] and float(MEASURES[metric].score(counts.sum(0))) == score
+        assert (
+            counts.tolist() == [[6, 3], [1, 1]]
+            and float(MEASURES[metric].score(counts.sum(0))) == score
+        )
     assert pseudo_values(MEASURES["log_likelihood"], counts).mean() == pytest.approx(-7 / 4)
 
 

@@ -20,7 +20,14 @@ from papa.files import read_facts, read_table
 from papa.method import token_prediction
 from papa.method.probes import MlmProbe
 from papa.method.states import StreamedStates
-from papa.method.token_prediction import VALIDATION, MaskedTokens, Masking, masked_batch, summed_loss, token_losses
+from papa.method.token_prediction import (
+    VALIDATION,
+    MaskedTokens,
+    Masking,
+    masked_batch,
+    summed_loss,
+    token_losses,
+)
 
 HIDDEN, MASK, TRAIN, TEXT_SLOTS = 13, 56, 67, 13
 METRIC = "negative_log_perplexity"
@@ -64,22 +71,34 @@ def train(model, tokens, name="run", seed=1, **options):
 def masked(tokens, masking, *splits):
     """The objective on laid-out tokens, and hidden states through the model."""
     model = papa.load_model(str(tokens.parent / "tiny"), device="cpu")
-    return MaskedTokens(Tokens.read(tokens, *splits), model, masking, 1), StreamedStates(model, model.replacement)
+    return MaskedTokens(Tokens.read(tokens, *splits), model, masking, 1), StreamedStates(
+        model, model.replacement
+    )
 
 
 def test_share_of_masked_tokens_and_what_becomes_of_them(masking):
     ids = torch.randint(0, MASK + 1, (1_000_003,))
     masks = masking.draw(ids, 5, 1)
     special = torch.isin(ids, torch.tensor([0, 1, 2, 3, MASK]))
-    assert not masks.chosen[special].any() and torch.equal(masks.ids[~masks.chosen], ids[~masks.chosen])
+    assert not masks.chosen[special].any() and torch.equal(
+        masks.ids[~masks.chosen], ids[~masks.chosen]
+    )
     open_to_choice, chosen = int((~special).sum()), int(masks.chosen.sum())
     assert abs(chosen - 0.15 * open_to_choice) < 4 * math.sqrt(0.15 * 0.85 * open_to_choice)
     read, gold = masks.ids[masks.chosen], ids[masks.chosen]
     others = MASK - 4  # ids that are not special; one draw in `others` gives back what was there
     other = (read != MASK) & (read != gold)
-    for place, expected in ((read == MASK, 0.8), (read == gold, 0.1 + 0.1 / others), (other, 0.1 - 0.1 / others)):
-        assert abs(int(place.sum()) - expected * chosen) < 4 * math.sqrt(expected * (1 - expected) * chosen)
-    assert int(read[other].min()) == 4 and int(read[other].max()) == MASK - 1  # none of them special
+    for place, expected in (
+        (read == MASK, 0.8),
+        (read == gold, 0.1 + 0.1 / others),
+        (other, 0.1 - 0.1 / others),
+    ):
+        assert abs(int(place.sum()) - expected * chosen) < 4 * math.sqrt(
+            expected * (1 - expected) * chosen
+        )
+    assert (
+        int(read[other].min()) == 4 and int(read[other].max()) == MASK - 1
+    )  # none of them special
 
 
 def test_masks_follow_from_seed_and_epoch(masking):
@@ -97,11 +116,20 @@ def test_a_tokenizer_without_mask_token_is_refused(tokenizer):
 
 def test_blocks_lose_no_token_and_fill_their_slots(masking_tokenizer):
     texts = ["a b c d e f g", "", " = h = ", " \n", *["i j k"] * 4]
-    stream = [number for ids in masking_tokenizer(texts, add_special_tokens=False).input_ids for number in ids]
+    stream = [
+        number
+        for ids in masking_tokenizer(texts, add_special_tokens=False).input_ids
+        for number in ids
+    ]
     blocks = list(texts_in_blocks(masking_tokenizer, texts, 7))
     assert [number for block in blocks for number in block.ids[1:-1]] == stream
-    assert len(stream) % 5 and [len(block.ids) for block in blocks] == [7] * (len(stream) // 5) + [len(stream) % 5 + 2]
-    assert blocks[0].slots == list(range(7)) and blocks[-1].slots == [*range(len(stream) % 5 + 1), 6]
+    assert len(stream) % 5 and [len(block.ids) for block in blocks] == [7] * (len(stream) // 5) + [
+        len(stream) % 5 + 2
+    ]
+    assert blocks[0].slots == list(range(7)) and blocks[-1].slots == [
+        *range(len(stream) % 5 + 1),
+        6,
+    ]
     assert {(block.ids[0], block.ids[-1], block.cut) for block in blocks} == {(2, 3, 0)}
     with pytest.raises(papa.InputError, match="2 slots leave no room"):
         list(texts_in_blocks(masking_tokenizer, texts, 2))
@@ -111,7 +139,10 @@ def test_blocks_do_not_cross_splits(tokens):
     table, parts = read_table(tokens), Tokens.read(tokens)
     for part in parts.values():
         assert part.lengths[:-1].eq(TEXT_SLOTS).all() and 2 < int(part.lengths[-1]) <= TEXT_SLOTS
-    assert table.column("row").to_pylist() == [*range(len(parts["train"])), *range(len(parts["validation"]))]
+    assert table.column("row").to_pylist() == [
+        *range(len(parts["train"])),
+        *range(len(parts["validation"])),
+    ]
 
 
 @pytest.mark.parametrize("size", [HIDDEN, 7])
@@ -126,7 +157,9 @@ def test_the_probe_is_the_papers_formula(inputs, size):
     pooled = pooled if probe.projection is None else probe.projection(pooled)
     chosen[1, 5] = True
     place = int(chosen.flatten()[: SLOTS + 5].sum())
-    torch.testing.assert_close(probe.packed(hidden.transpose(1, 2)[chosen])[place], embeddings @ pooled + probe.bias)
+    torch.testing.assert_close(
+        probe.packed(hidden.transpose(1, 2)[chosen])[place], embeddings @ pooled + probe.bias
+    )
     assert {name for name, _ in probe.named_parameters()} == set(probe.state_dict())
     assert not any("embeddings" in name for name in probe.state_dict())
 
@@ -145,16 +178,26 @@ def test_losses_and_gradients_are_those_of_all_logits_at_once(monkeypatch, count
     embeddings = torch.randn(VOCABULARY, 7, requires_grad=True)
     probe = MlmProbe(LAYERS + 1, HIDDEN, embeddings, initializer_range=0.4)
     torch.nn.init.normal_(probe.bias)
-    hidden, gold = torch.randn(count, LAYERS + 1, HIDDEN, requires_grad=True), torch.randint(VOCABULARY, (count,))
-    wanted, dense = [hidden, *probe.parameters()], cross_entropy(probe.packed(hidden), gold, reduction="none")
+    hidden, gold = (
+        torch.randn(count, LAYERS + 1, HIDDEN, requires_grad=True),
+        torch.randint(VOCABULARY, (count,)),
+    )
+    wanted, dense = (
+        [hidden, *probe.parameters()],
+        cross_entropy(probe.packed(hidden), gold, reduction="none"),
+    )
     expected = torch.autograd.grad(dense.sum(), wanted)
     with torch.no_grad():
         torch.testing.assert_close(token_losses(probe, hidden, gold), dense)
-    with torch.autograd.graph.saved_tensors_hooks(lambda saved: kept.append(saved.shape) or saved, lambda saved: saved):
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda saved: kept.append(saved.shape) or saved, lambda saved: saved
+    ):
         loss = summed_loss(probe, hidden, gold)
     torch.testing.assert_close(loss, dense.sum())
     torch.testing.assert_close(torch.autograd.grad(loss, wanted), expected, atol=2e-4, rtol=1e-3)
-    assert max((shape[0] for shape in shapes if shape[1] == VOCABULARY), default=0) == min(count, 64)
+    assert max((shape[0] for shape in shapes if shape[1] == VOCABULARY), default=0) == min(
+        count, 64
+    )
     assert not any(shape[1:] == (VOCABULARY,) for shape in kept if shape != embeddings.shape)
     assert embeddings.grad is None and probe.embeddings.grad is None
 
@@ -168,13 +211,20 @@ def test_each_masked_token_has_its_loss_and_that_of_a_blind_guess(tiny, tokens, 
     with torch.no_grad():
         objective.probe.bias.normal_()
     table = objective.table(objective.outcomes_on(states)).to_pandas()
-    assert list(table) == ["split", "example", "position", "loss", "trivial"] and set(table["split"]) == {"validation"}
+    assert list(table) == ["split", "example", "position", "loss", "trivial"] and set(
+        table["split"]
+    ) == {"validation"}
     ordinary = masking.ordinary.tolist()
-    assert not set(ordinary) & set(masking.special.tolist()), "what is never masked takes no share of the guess"
+    assert not set(ordinary) & set(masking.special.tolist()), (
+        "what is never masked takes no share of the guess"
+    )
     seen = Counter(token for token in objective.splits["train"].ids.tolist() if token in ordinary)
     total = seen.total() + len(ordinary)
     for example in range(14):
-        drawn, rows = masked_batch(part, masks, torch.tensor([example])), table[table["example"] == example]
+        drawn, rows = (
+            masked_batch(part, masks, torch.tensor([example])),
+            table[table["example"] == example],
+        )
         assert rows["position"].tolist() == drawn.positions.tolist()
         blind = [-math.log((seen[token] + 1) / total) for token in drawn.gold.tolist()]
         assert rows["trivial"].tolist() == pytest.approx(blind)
@@ -199,12 +249,16 @@ def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, tokens):
     assert first["kept"] == first["heads"] == LAYERS * HEADS and first["curve"] != other["curve"]
     same = ["example", "position", "trivial"]
     tables = [read_table(tokens.parent / f"{name}.parquet") for name in ("a", "c")]
-    assert tables[0].select(same) == tables[1].select(same) and tables[0]["loss"] != tables[1]["loss"]
+    assert (
+        tables[0].select(same) == tables[1].select(same) and tables[0]["loss"] != tables[1]["loss"]
+    )
     assert set(first["state"]) == {"dense.weight", "dense.bias", "bias"}
 
 
 def test_trained_constants_and_texts_too_short_to_be_masked_are_refused(tiny, tokens, monkeypatch):
-    with pytest.raises(papa.InputError, match="The constant toeplitz is trained, which needs labels"):
+    with pytest.raises(
+        papa.InputError, match="The constant toeplitz is trained, which needs labels"
+    ):
         train(tiny, tokens, variant="toeplitz-trained/all")
     monkeypatch.setattr("papa.method.token_prediction.CHOSEN_SHARE", 0.0)
     with pytest.raises(papa.InputError, match="No token of the validation split is masked"):
@@ -219,8 +273,13 @@ def test_every_family_learns_to_guess(family, tmp_path):
     jobs.write_texts(tmp_path, train=text * 59, validation=text * 14)
     tokens = jobs.lay_out(random, tmp_path, 17, blocks=True)
     jobs.average(random, tokens, average)
-    for name, replaced in (("original", {}), ("none", {"constants": average, "variant": "average/all"})):
-        once, run = (train(random, tokens, name, how=jobs.training(epochs=n), **replaced) for n in (1, 4))
+    for name, replaced in (
+        ("original", {}),
+        ("none", {"constants": average, "variant": "average/all"}),
+    ):
+        once, run = (
+            train(random, tokens, name, how=jobs.training(epochs=n), **replaced) for n in (1, 4)
+        )
         assert run["nats"] < once["nats"] - 0.1 and run["kept"] == (0 if replaced else run["heads"])
         assert ("projection.weight" in run["state"]) == (family == "electra")
 
@@ -234,7 +293,9 @@ def test_every_family_learns_to_guess(family, tmp_path):
         ("XLMRobertaForMaskedLM", {"hidden_act": "gelu_new"}, "gelu_new"),
     ],
 )
-def test_the_activation_is_the_models_by_whichever_name_it_has_it(tokens, masking, name, given, activation):
+def test_the_activation_is_the_models_by_whichever_name_it_has_it(
+    tokens, masking, name, given, activation
+):
     if name == "T5EncoderModel":
         needs_t5()
     kind = getattr(transformers, name)

@@ -22,14 +22,28 @@ def test_the_stock_model_is_put_back_whatever_happens_inside(model, inputs, matr
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda given: {name: values[1:2, :-2] for name, values in given.items()}, "23 slots but the inputs 21"),
-        (lambda given: given | {"output_attentions": True}, "cannot return attentions; leave out output_attentions"),
+        (
+            lambda given: {name: values[1:2, :-2] for name, values in given.items()},
+            "23 slots but the inputs 21",
+        ),
+        (
+            lambda given: given | {"output_attentions": True},
+            "cannot return attentions; leave out output_attentions",
+        ),
         (lambda given: given | {"attention_mask": None}, "input_ids and attention_mask"),
-        (lambda given: {"inputs_embeds": torch.zeros(2, SLOTS, HEADS * CHANNELS)}, "input_ids and attention_mask"),
-        (lambda given: given | {"attention_mask": given["attention_mask"][:, :-1]}, r"\[11, 22\] must be"),
+        (
+            lambda given: {"inputs_embeds": torch.zeros(2, SLOTS, HEADS * CHANNELS)},
+            "input_ids and attention_mask",
+        ),
+        (
+            lambda given: given | {"attention_mask": given["attention_mask"][:, :-1]},
+            r"\[11, 22\] must be",
+        ),
     ],
 )
-def test_a_plain_model_refuses_what_it_cannot_do_with_replaced_attention(model, inputs, matrices, change, message):
+def test_a_plain_model_refuses_what_it_cannot_do_with_replaced_attention(
+    model, inputs, matrices, change, message
+):
     with papa.replaced_attention(model, matrices), pytest.raises(papa.InputError, match=message):
         model(**change(inputs))
     model(**inputs, output_attentions=True)
@@ -40,7 +54,9 @@ def test_alike_examples_add_up_as_any_others(ours):
     ids[:, 5:11] = 0
     inputs = {"input_ids": ids, "attention_mask": (ids != 0).long()}
     whole = papa.average_attention(ours, [inputs])
-    parts = papa.average_attention(ours, [{name: values[[row]] for name, values in inputs.items()} for row in range(7)])
+    parts = papa.average_attention(
+        ours, [{name: values[[row]] for name, values in inputs.items()} for row in range(7)]
+    )
     torch.testing.assert_close(whole.sum, parts.sum, atol=1e-5, rtol=0)
     assert torch.equal(whole.count, parts.count)
 
@@ -48,16 +64,34 @@ def test_alike_examples_add_up_as_any_others(ours):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda given: given["attention_mask"].__setitem__((1, 0), 0), "disagree in example 1, slot 0"),
-        (lambda given: given["input_ids"].__setitem__((1, 3), VOCABULARY), "not in the model's vocabulary"),
+        (
+            lambda given: given["attention_mask"].__setitem__((1, 0), 0),
+            "disagree in example 1, slot 0",
+        ),
+        (
+            lambda given: given["input_ids"].__setitem__((1, 3), VOCABULARY),
+            "not in the model's vocabulary",
+        ),
         (lambda given: given["attention_mask"].__setitem__(1, 0), "no real token"),
-        (lambda given: given["token_type_ids"].__setitem__(slice(3), 2), "Segment 2 is not one of the model's 2"),
+        (
+            lambda given: given["token_type_ids"].__setitem__(slice(3), 2),
+            "Segment 2 is not one of the model's 2",
+        ),
         (lambda given: given["attention_mask"].__setitem__((1, 2), 2), "other than 0 and 1"),
         (lambda given: given.update(attention_mask=given["attention_mask"][:, :3]), "must both be"),
         (lambda given: given.pop("attention_mask"), "no attention_mask"),
-        (lambda given: given.update(token_type_ids=given["token_type_ids"][:2]), "must have the same shape"),
-        (lambda given: given.update(position_ids=given["input_ids"]), "have position_ids, which papa would ignore; l"),
-        (lambda given: given.update(input_ids=given["input_ids"].tolist()), 'lists, .* return_tensors="pt"'),
+        (
+            lambda given: given.update(token_type_ids=given["token_type_ids"][:2]),
+            "must have the same shape",
+        ),
+        (
+            lambda given: given.update(position_ids=given["input_ids"]),
+            "have position_ids, which papa would ignore; l",
+        ),
+        (
+            lambda given: given.update(input_ids=given["input_ids"].tolist()),
+            'lists, .* return_tensors="pt"',
+        ),
     ],
 )
 def test_inputs_that_cannot_be_right_are_refused(ours, inputs, change, message):
@@ -67,7 +101,9 @@ def test_inputs_that_cannot_be_right_are_refused(ours, inputs, change, message):
 
 
 def test_what_collators_add_to_inputs_changes_nothing(ours, inputs):
-    more = dict.fromkeys(("labels", "special_tokens_mask", "offset_mapping", "length"), inputs["input_ids"])
+    more = dict.fromkeys(
+        ("labels", "special_tokens_mask", "offset_mapping", "length"), inputs["input_ids"]
+    )
     assert torch.equal(ours.hidden_states(inputs | more), ours.hidden_states(inputs))
 
 
@@ -77,12 +113,32 @@ def test_what_collators_add_to_inputs_changes_nothing(ours, inputs):
         (torch.zeros(LAYERS, HEADS + 1, SLOTS, SLOTS), {}, "this model needs"),
         (torch.zeros(LAYERS, HEADS, SLOTS + 1, SLOTS + 1), {}, "must agree"),
         (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"heads": [(LAYERS, 0)]}, "does not exist"),
-        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"heads": [3]}, r"contains 3; it must contain pairs"),
-        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"heads": [(0, 1.9)]}, r"contains \(0, 1.9\); it must contain"),
-        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"mixing": torch.full((LAYERS, HEADS), 2.0)}, "outside"),
-        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"mixing": torch.ones(LAYERS, HEADS), "heads": []}, "exclude"),
+        (
+            torch.zeros(LAYERS, HEADS, SLOTS, SLOTS),
+            {"heads": [3]},
+            r"contains 3; it must contain pairs",
+        ),
+        (
+            torch.zeros(LAYERS, HEADS, SLOTS, SLOTS),
+            {"heads": [(0, 1.9)]},
+            r"contains \(0, 1.9\); it must contain",
+        ),
+        (
+            torch.zeros(LAYERS, HEADS, SLOTS, SLOTS),
+            {"mixing": torch.full((LAYERS, HEADS), 2.0)},
+            "outside",
+        ),
+        (
+            torch.zeros(LAYERS, HEADS, SLOTS, SLOTS),
+            {"mixing": torch.ones(LAYERS, HEADS), "heads": []},
+            "exclude",
+        ),
         (None, {"heads": [(0, 0)]}, "without constants"),
-        (torch.eye(SLOTS).log().expand(LAYERS, HEADS, SLOTS, SLOTS), {"heads": [(0, 0)]}, "NaN or infinity"),
+        (
+            torch.eye(SLOTS).log().expand(LAYERS, HEADS, SLOTS, SLOTS),
+            {"heads": [(0, 0)]},
+            "NaN or infinity",
+        ),
         (Outputs(torch.full((LAYERS, HEADS, SLOTS, CHANNELS), torch.inf)), {}, "NaN or infinity"),
     ],
 )

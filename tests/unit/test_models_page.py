@@ -12,7 +12,8 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/models.md").read_text(encoding="utf-8")
 PINS = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
 pytestmark = pytest.mark.skipif(
-    f"transformers=={version('transformers')}" not in PINS, reason="the page is of the transformers in constraints.txt"
+    f"transformers=={version('transformers')}" not in PINS,
+    reason="the page is of the transformers in constraints.txt",
 )
 SAMPLE = (
     "afmoe albert bert bloom clip_text_model deberta-v2 gemma2 gpt2 lfm2 llama llama4_text modernbert mpnet pegasus t5"
@@ -21,7 +22,11 @@ SAMPLE = (
 
 def listed():
     checked = {}
-    for section, form in (("Packed", "packed"), ("Padded", "padded"), ("Text models that are not used", None)):
+    for section, form in (
+        ("Packed", "packed"),
+        ("Padded", "padded"),
+        ("Text models that are not used", None),
+    ):
         part = re.search(rf"^## {section}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)[1]
         for kind, second in re.findall(r"^\| ([\w.-]+) \| ([\w ]+) \|", part, re.MULTILINE):
             if kind != "type":
@@ -30,7 +35,9 @@ def listed():
 
 
 def test_the_page_is_of_the_transformers_that_are_installed():
-    assert f"text model of transformers {version('transformers')}" in PAGE, "run benchmarks/models.py"
+    assert f"text model of transformers {version('transformers')}" in PAGE, (
+        "run benchmarks/models.py"
+    )
     assert set(listed()) == set(models.kinds()), "run benchmarks/models.py"
 
 

@@ -36,13 +36,23 @@ def tokens(tmp_path, tiny_decoder):
 def measure(tokens, name, **options):
     """Outcomes of the model's own head, a row for each predicted token of a validation text."""
     run = tokens.parent / f"{name}.parquet"
-    jobs.probe(tokens.parent / "tiny", run, jobs.training(epochs=0), 0, metric=METRIC, tokens=tokens, **options)
+    jobs.probe(
+        tokens.parent / "tiny",
+        run,
+        jobs.training(epochs=0),
+        0,
+        metric=METRIC,
+        tokens=tokens,
+        **options,
+    )
     return read_table(run).to_pandas()
 
 
 def stock_logits(tokens, example):
     """Ids of a validation text, and what the model that papa has never touched makes of them."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(tokens.parent / "tiny", attn_implementation="eager")
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        tokens.parent / "tiny", attn_implementation="eager"
+    )
     split = Tokens.read(tokens, "validation")["validation"]
     ids = split.ids[split.offsets[example] : split.offsets[example + 1]].long()
     with torch.no_grad():
@@ -52,7 +62,9 @@ def stock_logits(tokens, example):
 def test_at_fraction_1_losses_are_those_of_the_stock_model(tokens):
     measured = measure(tokens, "original")
     assert list(measured) == ["split", "example", "position", "loss", "trivial"]
-    assert set(measured["split"]) == {"validation"} and set(measured["example"]) == set(range(VALIDATION))
+    assert set(measured["split"]) == {"validation"} and set(measured["example"]) == set(
+        range(VALIDATION)
+    )
     for example, rows in measured.groupby("example"):
         ids, logits = stock_logits(tokens, example)
         assert rows["position"].tolist() == list(range(1, len(ids)))
@@ -62,40 +74,67 @@ def test_at_fraction_1_losses_are_those_of_the_stock_model(tokens):
 
 def test_the_trivial_guess_knows_how_frequent_tokens_are(tokens):
     after = {
-        name: [part.ids[begin + 1 : end].tolist() for begin, end in zip(part.offsets, part.offsets[1:], strict=False)]
+        name: [
+            part.ids[begin + 1 : end].tolist()
+            for begin, end in zip(part.offsets, part.offsets[1:], strict=False)
+        ]
         for name, part in Tokens.read(tokens).items()
     }
     seen = np.ones(VOCABULARY)
     for ids in after["train"]:
         np.add.at(seen, ids, 1)
     expected = [-np.log(seen / seen.sum())[ids] for ids in after["validation"]]
-    np.testing.assert_allclose(measure(tokens, "original")["trivial"], np.concatenate(expected), rtol=1e-6)
+    np.testing.assert_allclose(
+        measure(tokens, "original")["trivial"], np.concatenate(expected), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("constant", ["zeros", "average"])
 def test_losses_with_constants_are_those_of_the_models_logits(tokens, constant):
-    model, made = papa.load_model(tokens.parent / "tiny", device="cpu"), tokens.parent / "average.h5"
+    model, made = (
+        papa.load_model(tokens.parent / "tiny", device="cpu"),
+        tokens.parent / "average.h5",
+    )
     jobs.average(tokens.parent / "tiny", tokens, made)
     matrices = papa.Constants.load(made).mean
-    matrices, more = (matrices, {"constants": made}) if constant == "average" else (0 * matrices, {})
-    measured, split = measure(tokens, "run", variant=f"{constant}/all", **more), Tokens.read(tokens)["validation"]
+    matrices, more = (
+        (matrices, {"constants": made}) if constant == "average" else (0 * matrices, {})
+    )
+    measured, split = (
+        measure(tokens, "run", variant=f"{constant}/all", **more),
+        Tokens.read(tokens)["validation"],
+    )
     for example in (0, 5):
         ids, _ = stock_logits(tokens, example)
-        replaced = model.logits(jobs.dense(split.batch(torch.tensor([example]))), matrices)[0, : len(ids)]
+        replaced = model.logits(jobs.dense(split.batch(torch.tensor([example]))), matrices)[
+            0, : len(ids)
+        ]
         expected = cross_entropy(replaced[:-1], ids[1:], reduction="none").tolist()
-        assert measured["loss"][measured["example"] == example].tolist() == pytest.approx(expected, rel=1e-5)
+        assert measured["loss"][measured["example"] == example].tolist() == pytest.approx(
+            expected, rel=1e-5
+        )
     assert read_facts(tokens.parent / "run.parquet") == {"kept": 0, "heads": 12, "curve": []}
 
 
 def test_lambda_is_learned_on_the_models_own_loss(tokens):
     """After one step of AdamW λ has moved by the learning rate against its gradient, worked out by differences."""
-    identity, made, lambdas = tokens.with_name("tiny"), tokens.with_name("a.h5"), tokens.with_name("l.parquet")
+    identity, made, lambdas = (
+        tokens.with_name("tiny"),
+        tokens.with_name("a.h5"),
+        tokens.with_name("l.parquet"),
+    )
     jobs.average(identity, tokens, made)
     how = jobs.training(learning_rate=1e-3, batch_size=TRAIN, epochs=1)
     jobs.learn(identity, lambdas, how, tokens=tokens, constants=made, metric=METRIC)
-    model, mean = papa.load_model(tokens.with_name("tiny"), device="cpu"), papa.Constants.load(made).mean
+    model, mean = (
+        papa.load_model(tokens.with_name("tiny"), device="cpu"),
+        papa.Constants.load(made).mean,
+    )
     objective = NextTokens(Tokens.read(tokens, "train"), model)
-    batch, moved = objective.batch(torch.arange(TRAIN)), read_table(lambdas).to_pandas().set_index(["layer", "head"])
+    batch, moved = (
+        objective.batch(torch.arange(TRAIN)),
+        read_table(lambdas).to_pandas().set_index(["layer", "head"]),
+    )
 
     def loss(raw):
         replacement = model.replacement(mean, mixing=raw.sigmoid())
@@ -114,14 +153,24 @@ def test_encoders_and_decoders_are_asked_only_for_what_they_can_predict(tmp_path
     with pytest.raises(papa.InputError, match=r"sees later tokens.* needs a decoder"):
         NextTokens(Tokens.read(tokens), papa.load_model(tmp_path / "encoder", device="cpu"))
     with pytest.raises(papa.InputError, match=r"sees no later tokens.*log_likelihood"):
-        MaskedTokens(Tokens.read(tokens), papa.load_model(tokens.parent / "tiny", device="cpu"), None, 1)
+        MaskedTokens(
+            Tokens.read(tokens), papa.load_model(tokens.parent / "tiny", device="cpu"), None, 1
+        )
 
 
 def reliances(*means):
     """Reliance in a study with these mean losses in nats, on texts that differ a little; nothing has a seed."""
-    settings, wave = (ORIGINALS, FLOOR, Setting("average", None, "0")), 0.05 * np.cos(np.arange(200))
-    nats = {setting: mean + place * wave for place, (setting, mean) in enumerate(zip(settings, means, strict=True))}
-    return reliances_of([texts(nats, 5 + np.arange(200) % 7, 4.0)]).set_index("constant", drop=False)
+    settings, wave = (
+        (ORIGINALS, FLOOR, Setting("average", None, "0")),
+        0.05 * np.cos(np.arange(200)),
+    )
+    nats = {
+        setting: mean + place * wave
+        for place, (setting, mean) in enumerate(zip(settings, means, strict=True))
+    }
+    return reliances_of([texts(nats, 5 + np.arange(200) % 7, 4.0)]).set_index(
+        "constant", drop=False
+    )
 
 
 def test_floors_of_losses_are_the_zeros_or_else_a_guess_and_no_seed_is_needed(recwarn):
@@ -130,23 +179,31 @@ def test_floors_of_losses_are_the_zeros_or_else_a_guess_and_no_seed_is_needed(re
     row = measured.loc["average"]
     assert row["status"] == COUNTS and row["reliance"] == pytest.approx(0.5, abs=0.01)
     assert 0.4 < row["reliance_low"] < row["reliance"] < row["reliance_high"] < 0.6
-    assert 1.97 * 0.1 * (0.5 / 200) ** 0.5 < row["half_width"] < 0.03, "at least that of Student's t over texts"
+    assert 1.97 * 0.1 * (0.5 / 200) ** 0.5 < row["half_width"] < 0.03, (
+        "at least that of Student's t over texts"
+    )
     assert row["share_examples"] == pytest.approx(1)
     measured = reliances(5.0, 9.0, 6.0)  # the guess beats the model
     why = "the model is not significantly better than a guess from how frequent tokens are (-4.000)"
     assert measured["status"].eq(why).all()
     assert measured["reliance"].isna().all()
     measured = reliances_of([texts({ORIGINALS: np.ones(20)}, np.full(20, 5))])
-    assert measured["status"].tolist() == ["no context-free floor was measured"] and not recwarn.list
+    assert (
+        measured["status"].tolist() == ["no context-free floor was measured"] and not recwarn.list
+    )
 
 
 def test_neither_tokenizer_nor_model_needs_an_id_of_padding():
     """GPT-2 has none: the mask says what is real, and no id of padding enters a packed row."""
     folder = random_model("gpt2")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    plain = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+    plain = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, attn_implementation="eager"
+    ).eval()
     tokenizer.pad_token = plain.config.pad_token_id = None
-    inputs = papa.lay_out(tokenizer, ["the old nurse near the doctors sees the cat", "who is that ?"], slots=23)
+    inputs = papa.lay_out(
+        tokenizer, ["the old nurse near the doctors sees the cat", "who is that ?"], slots=23
+    )
     logits = papa.Model(copy.deepcopy(plain)).logits(inputs)
     for row, mask in enumerate(inputs["attention_mask"].bool()):
         with torch.no_grad():

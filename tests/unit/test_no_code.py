@@ -58,30 +58,46 @@ def change(file, **keys):
     file.write_text(json.dumps({**json.loads(file.read_text()), **keys}))
 
 
-OWN = {"AutoConfig": "own.OwnConfig", "AutoModel": "own.OwnModel", "AutoTokenizer": ["own.Own", "own.Own"]}
+OWN = {
+    "AutoConfig": "own.OwnConfig",
+    "AutoModel": "own.OwnModel",
+    "AutoTokenizer": ["own.Own", "own.Own"],
+}
 
 
 @pytest.mark.parametrize("model_type", ["unheard-of", "bert"])
 @pytest.mark.parametrize("code", [OWN, OWN["AutoTokenizer"]])
 def test_code_of_a_model_and_its_tokenizer(folder, trap, model_type, code):
-    (folder / "own.py").write_text(trap.source + "class OwnConfig: pass\nclass OwnModel: pass\nclass Own: pass\n")
-    change(folder / "config.json", model_type=model_type, **({"auto_map": code} if code is OWN else {}))
+    (folder / "own.py").write_text(
+        trap.source + "class OwnConfig: pass\nclass OwnModel: pass\nclass Own: pass\n"
+    )
+    change(
+        folder / "config.json", model_type=model_type, **({"auto_map": code} if code is OWN else {})
+    )
     change(folder / "tokenizer_config.json", tokenizer_class="Own", auto_map=code)
     loads = [lambda: tokenizer_of(str(folder))]
     if code is OWN:
-        loads += [lambda: papa.load_model(str(folder), device="cpu"), lambda: sizes_of_model(str(folder))]
+        loads += [
+            lambda: papa.load_model(str(folder), device="cpu"),
+            lambda: sizes_of_model(str(folder)),
+        ]
     for load in loads:
         if model_type == "bert":  # transformers has code of its own for these
             assert load()
             continue
-        with pytest.raises(InputError, match=r"custom code.*Code that comes with a model is never run\.") as refusal:
+        with pytest.raises(
+            InputError, match=r"custom code.*Code that comes with a model is never run\."
+        ) as refusal:
             load()
         assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
 def test_code_of_attention(folder, trap, monkeypatch, key):
-    monkeypatch.setattr("transformers.modeling_utils.lazy_import_flash_attention", lambda *_, **__: trap.sprung.touch())
+    monkeypatch.setattr(
+        "transformers.modeling_utils.lazy_import_flash_attention",
+        lambda *_, **__: trap.sprung.touch(),
+    )
     change(folder / "config.json", **{key: "somebody/kernel"})
     assert papa.load_model(str(folder), device="cpu").layers
 
@@ -94,7 +110,9 @@ def test_pickle_for_weights(folder, trap, model, name):
         papa.load_model(str(folder), device="cpu")
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+)
 def test_a_link_out_of_a_model_shows_nothing_of_the_file(folder, tmp_path, name):
     (tmp_path / "private").write_text("password: hunter2\n")
     (folder / name).unlink(missing_ok=True)
@@ -106,25 +124,36 @@ def test_a_link_out_of_a_model_shows_nothing_of_the_file(folder, tmp_path, name)
 
 
 @pytest.mark.parametrize("with_data", [True, False])
-@pytest.mark.parametrize(("code", "named"), [("data.py", False), ("data.py", True), ("train.pkl", True)])
+@pytest.mark.parametrize(
+    ("code", "named"), [("data.py", False), ("data.py", True), ("train.pkl", True)]
+)
 def test_code_of_a_data_set(tmp_path, trap, with_data, code, named):
     place = tmp_path / "hub/some/data"
     place.mkdir(parents=True)
     (place / code).write_bytes(pickle.dumps(trap) if code == "train.pkl" else trap.source.encode())
     if named:
-        (place / "README.md").write_text(f"---\nconfigs:\n- config_name: default\n  data_files: {code}\n---\n")
+        (place / "README.md").write_text(
+            f"---\nconfigs:\n- config_name: default\n  data_files: {code}\n---\n"
+        )
     if with_data:
         pq.write_table(pa.table({"text": ["a", "b"]}), place / "train.parquet")
     try:
         corpus = corpus_of(hub="some/data", first="text", validation=None)
-        assert load_splits(corpus, None, Machine(hub_mirror=str(tmp_path / "hub")))["train"].table.num_rows
+        assert load_splits(corpus, None, Machine(hub_mirror=str(tmp_path / "hub")))[
+            "train"
+        ].table.num_rows
     except InputError as refusal:
-        assert str(refusal).startswith("some/data, split train cannot be loaded") and "\n" not in str(refusal)
+        assert str(refusal).startswith(
+            "some/data, split train cannot be loaded"
+        ) and "\n" not in str(refusal)
 
 
 def test_pickles_in_a_table(tmp_path, trap):
     described = {b"pandas": pickle.dumps(trap), b"huggingface": pickle.dumps(trap)}
-    extension = {b"ARROW:extension:name": b"arrow.py_extension_type", b"ARROW:extension:metadata": pickle.dumps(trap)}
+    extension = {
+        b"ARROW:extension:name": b"arrow.py_extension_type",
+        b"ARROW:extension:metadata": pickle.dumps(trap),
+    }
     field = pa.field("text", pa.string(), metadata=extension)
     corpus = corpus_of(files={"train": str(tmp_path / "a.parquet")}, first="text")
     pq.write_table(pa.table([["a"]], pa.schema([field], described)), tmp_path / "a.parquet")
@@ -169,18 +198,33 @@ NEEDED = {"yaml.load": {"Loader": "CarefulLoader"}, "torch.load": {"weights_only
 HARMLESS = {"shell": "False", "allow_pickle": "False", "trust_remote_code": "False"}
 
 
-@pytest.mark.parametrize("file", sorted(PACKAGE.rglob("*.py")), ids=lambda file: str(file.relative_to(PACKAGE)))
+@pytest.mark.parametrize(
+    "file", sorted(PACKAGE.rglob("*.py")), ids=lambda file: str(file.relative_to(PACKAGE))
+)
 def test_papa_has_nothing_that_runs_what_it_reads(file):
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = {alias.name.split(".")[0] for alias in node.names} | {
                 (getattr(node, "module", "") or "").split(".")[0]
             }
-            assert not names & {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+            assert not names & {
+                "pickle",
+                "cPickle",
+                "cloudpickle",
+                "dill",
+                "joblib",
+                "marshal",
+                "shelve",
+            }
         if isinstance(node, ast.Call):
-            call, given = ast.unparse(node.func), {word.arg: ast.unparse(word.value) for word in node.keywords}
+            call, given = (
+                ast.unparse(node.func),
+                {word.arg: ast.unparse(word.value) for word in node.keywords},
+            )
             where = f"{call} in line {node.lineno}"
             assert call not in BANNED and HARMLESS | given == given | HARMLESS, where
             assert NEEDED.get(call, {}).items() <= given.items(), where
-            automatic = call.startswith(("Auto", "transformers.Auto")) and call.endswith(".from_pretrained")
+            automatic = call.startswith(("Auto", "transformers.Auto")) and call.endswith(
+                ".from_pretrained"
+            )
             assert not automatic or "trust_remote_code" in given or None in given, where

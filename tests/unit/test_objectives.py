@@ -34,14 +34,19 @@ def made(request, corpus, model, tokenizer, place_tiny):
         jobs.write_tokens(corpus, CORPUS_SLOTS, train=TRAIN, validation=VALIDATION)
         tokenizer.add_special_tokens({"mask_token": "[MASK]"})
     tiny = place_tiny(stock("llama") if metric == "log_likelihood" else model, tokenizer)
-    ours, splits = model_of(jobs.job(Average(), corpus / "a.h5", tiny)), Tokens.read(inputs["tokens"])
+    ours, splits = (
+        model_of(jobs.job(Average(), corpus / "a.h5", tiny)),
+        Tokens.read(inputs["tokens"]),
+    )
     job = jobs.probe_job(tiny, corpus / "run.parquet", metric=metric, **inputs)
     objective = objective_of(job, splits, ProbeSizes.of(ours, CORPUS_SLOTS), ours)
     objective.begin(1)
     objective.probe.eval()
     floor = ours.replacement(torch.zeros(ours.layers, ours.heads, CORPUS_SLOTS, CORPUS_SLOTS))
     probed = metric != "log_likelihood"
-    return objective, *(StreamedStates(ours, lambda it=it: it, probed=probed) for it in (ours.replacement(), floor))
+    return objective, *(
+        StreamedStates(ours, lambda it=it: it, probed=probed) for it in (ours.replacement(), floor)
+    )
 
 
 @pytest.mark.parametrize(("made", "corpus"), KINDS, indirect=True)
@@ -50,11 +55,16 @@ def test_a_loss_is_a_mean_over_predictions_however_examples_are_batched(made):
     losses = [partial(objective.loss_on, states) for states in (original, floor)]
     whole = [loss(torch.cat(PARTS)) for loss in losses]
     shares = objective.shares(PARTS)
-    in_parts = [sum(share * loss(part) for share, part in zip(shares, PARTS, strict=True)) for loss in losses]
+    in_parts = [
+        sum(share * loss(part) for share, part in zip(shares, PARTS, strict=True))
+        for loss in losses
+    ]
     torch.testing.assert_close(torch.stack(in_parts), torch.stack(whole), atol=0, rtol=1e-5)
     assert sum(shares) == pytest.approx(1) and len(set(shares)) == 3
     assert abs(whole[0] - whole[1]) > 1e-4, "attention changes the loss"
     parameters = list(objective.probe.parameters())  # none if the model's own head predicts
-    slopes = [torch.autograd.grad(it[0], parameters) if parameters else () for it in (whole, in_parts)]
+    slopes = [
+        torch.autograd.grad(it[0], parameters) if parameters else () for it in (whole, in_parts)
+    ]
     for wanted, given in zip(*slopes, strict=True):
         torch.testing.assert_close(given, wanted, atol=1e-6, rtol=1e-4)

@@ -24,7 +24,9 @@ def ranked(folder, weights, name="lambda-0"):
     """The heads in an order by these weights."""
     write_table(head_rows([0.0] * len(weights), weights, heads=HEADS), folder / "l.parquet", {})
     settings = HiddenStates(constant="zeros", order=name)
-    return ordered_heads(jobs.job(settings, folder / "s.hidden", weights=folder / "l.parquet"), settings, SIZES)
+    return ordered_heads(
+        jobs.job(settings, folder / "s.hidden", weights=folder / "l.parquet"), settings, SIZES
+    )
 
 
 def test_equal_weights_are_in_a_random_order_that_the_name_determines(tmp_path):
@@ -47,7 +49,8 @@ def test_equal_weights_are_in_a_random_order_that_the_name_determines(tmp_path):
 
 def test_a_tied_head_is_at_every_rank_equally_often():
     ranks = [
-        smallest_first(dict.fromkeys([(0, 0), (0, 1), (1, 0)], 0.5), f"lambda-{n}").index((1, 0)) for n in range(999)
+        smallest_first(dict.fromkeys([(0, 0), (0, 1), (1, 0)], 0.5), f"lambda-{n}").index((1, 0))
+        for n in range(999)
     ]
     assert np.bincount(ranks) == pytest.approx([333] * 3, abs=60)  # four standard deviations
 
@@ -66,6 +69,13 @@ def test_seeds_are_compared_by_kendalls_tau():
     stability = stability_of(pd.DataFrame(rows))
     taus = stability.set_index(["order", "a", "b"])["tau"]
     assert taus["lambda", "0", "1"] == taus["gradient", "0", "1"] == pytest.approx((210 - 2) / 210)
-    assert taus["lambda", "1", "2"] == pytest.approx(kendalltau(one_swap, reverse).statistic) and len(taus) == 4
+    assert (
+        taus["lambda", "1", "2"] == pytest.approx(kendalltau(one_swap, reverse).statistic)
+        and len(taus) == 4
+    )
     first, second = table_of(stability).rows
-    assert first[:5] == ["Tags", "m", "average", "λ", "0, 1, 2"] and second[3:] == ["gradient", "0, 1", *["0.99"] * 3]
+    assert first[:5] == ["Tags", "m", "average", "λ", "0, 1, 2"] and second[3:] == [
+        "gradient",
+        "0, 1",
+        *["0.99"] * 3,
+    ]

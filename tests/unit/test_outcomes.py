@@ -36,21 +36,47 @@ def finished_words(
             "name": "words",
             "run": {"models": ["m"], "tasks": ["t"], "fractions": ["1"], "seeds": [1, 2]},
             "models": {"m": {"path": "m"}},
-            "corpora": {"c": {"files": files, "words": "w", "slots": 9} | ({"cluster": cluster} if cluster else {})},
-            "tasks": {"t": {"corpus": "c", "label": "l", "subset": "s", "metric": metric} | TRAINING},
+            "corpora": {
+                "c": {"files": files, "words": "w", "slots": 9}
+                | ({"cluster": cluster} if cluster else {})
+            },
+            "tasks": {
+                "t": {"corpus": "c", "label": "l", "subset": "s", "metric": metric} | TRAINING
+            },
         }
     )
     marks = [[""], ["", ""], ["new", "", "new"], [""], ["", "new"]]
-    columns = {"split": ["train"] * 2 + ["validation"] * 3, "row": [0, 1, 0, 1, 2], "words": WORDS, "label t": GOLD}
-    columns |= {"subset t": marks} | ({"cluster": [0, 0, 3, 4, 5]} if isinstance(cluster, str) else {})
+    columns = {
+        "split": ["train"] * 2 + ["validation"] * 3,
+        "row": [0, 1, 0, 1, 2],
+        "words": WORDS,
+        "label t": GOLD,
+    }
+    columns |= {"subset t": marks} | (
+        {"cluster": [0, 0, 3, 4, 5]} if isinstance(cluster, str) else {}
+    )
     table = folder / "c.parquet"
-    write_table(pa.table(columns), table, {"labels": {"t": {"names": NAMES, "train_counts": [5, 2, 1]}}})
+    write_table(
+        pa.table(columns), table, {"labels": {"t": {"names": NAMES, "train_counts": [5, 2, 1]}}}
+    )
     probes = []
-    about = {"model": "m", "task": "t", "corpus": "c", "constant": None, "order": None, "fraction": "1"}
+    about = {
+        "model": "m",
+        "task": "t",
+        "corpus": "c",
+        "constant": None,
+        "order": None,
+        "fraction": "1",
+    }
     for seed, labels in enumerate(predicted, start=1):
         settings = Probe(kind="word", training=Training(**TRAINING), seed=seed)
         job: AnyJob = Job(settings, {}, {}, "p", str(folder), about | {"seed": seed, "sample": 0})
-        write_table(pa.table({"split": ["validation"] * 5} | ITEMS | {"predicted": labels}), job.output, {}, job.record)
+        write_table(
+            pa.table({"split": ["validation"] * 5} | ITEMS | {"predicted": labels}),
+            job.output,
+            {},
+            job.record,
+        )
         probes.append(job)
     return Finished(config, folder, probes, {"c": table})
 
@@ -64,18 +90,34 @@ def words(tmp_path: Path) -> TaskOutcomes:
 def test_words_get_their_marks_and_labels_and_units_their_place_in_the_corpus(words):
     assert words.items["subset"].tolist() == ["new", "", "new", "", "new"]
     masks = words.subsets()
-    assert [*masks] == [ALL, "new"] and masks[ALL].all() and masks["new"].tolist() == [True, False, True, False, True]
-    assert words.examples(masks["new"]) == 2 and (words.names, words.train_counts) == (tuple(NAMES), (5, 2, 1))
+    assert (
+        [*masks] == [ALL, "new"]
+        and masks[ALL].all()
+        and masks["new"].tolist() == [True, False, True, False, True]
+    )
+    assert words.examples(masks["new"]) == 2 and (words.names, words.train_counts) == (
+        tuple(NAMES),
+        (5, 2, 1),
+    )
     # so two tasks on one corpus are paired, though each has sentences without a label
     sample = words.sample("entity_f1", masks[ALL])
-    assert words.units(masks[ALL]).tolist() == sample.units.tolist() == [0, 2] and sample.values.shape[1] == 2
-    assert texts({ORIGINALS: [1.0, 2.0, 3.0]}, [5, 0, 7]).units(np.ones(12, bool)).tolist() == [0, 2]
+    assert (
+        words.units(masks[ALL]).tolist() == sample.units.tolist() == [0, 2]
+        and sample.values.shape[1] == 2
+    )
+    assert texts({ORIGINALS: [1.0, 2.0, 3.0]}, [5, 0, 7]).units(np.ones(12, bool)).tolist() == [
+        0,
+        2,
+    ]
 
 
 def test_subsets_are_of_validation_examples_and_further_splits_are_parts():
     outcomes = labelled({ORIGINALS: [1] * 4}, subset=["a", "", "a", ""])
     items = outcomes.items.assign(split=["validation", "validation", "more", "more"])
-    parts = {name: np.flatnonzero(part).tolist() for name, part in replace(outcomes, items=items).subsets().items()}
+    parts = {
+        name: np.flatnonzero(part).tolist()
+        for name, part in replace(outcomes, items=items).subsets().items()
+    }
     assert parts == {ALL: [0, 1], "a": [0], "more": [2, 3]}
 
 
@@ -87,8 +129,12 @@ def test_scores_and_floors_are_those_by_hand(words):
     assert words.sample("token_accuracy", words.subsets()[ALL]).trivial == 0.4
     assert sample.counts.shape == (2, 2, 3), "two runs, two sentences with words"
     # for F1 everything is called positive
-    outcomes = labelled({ORIGINALS: [1, 1, 1, 0]}, gold=[0, 0, 0, 1], metric="f1", train_counts=(9, 1))
-    trivial = [outcomes.sample(metric, outcomes.subsets()[ALL]).trivial for metric in ("f1", "accuracy")]
+    outcomes = labelled(
+        {ORIGINALS: [1, 1, 1, 0]}, gold=[0, 0, 0, 1], metric="f1", train_counts=(9, 1)
+    )
+    trivial = [
+        outcomes.sample(metric, outcomes.subsets()[ALL]).trivial for metric in ("f1", "accuracy")
+    ]
     assert trivial == pytest.approx([2 * 1 / (4 + 1), 0.75])
 
 
@@ -96,11 +142,20 @@ def test_losses_have_texts_as_units():
     """Of a masked model, whose probes have seeds; texts without a masked token count nothing."""
     tokens, wave = np.arange(40) % 4, 0.01 * np.cos(np.arange(40))
     means = {ORIGINALS: 1.0, FLOOR: 3.0, Setting("average", None, "0"): 2.0}
-    nats = {setting: [mean + wave + 0.001 * seed for seed in range(3)] for setting, mean in means.items()}
+    nats = {
+        setting: [mean + wave + 0.001 * seed for seed in range(3)]
+        for setting, mean in means.items()
+    }
     metric = "negative_log_perplexity"
     outcomes = texts(nats, tokens, metric=metric)
     sample = outcomes.sample(metric, outcomes.subsets()[ALL])
-    assert sample.scores[0] == pytest.approx(-(tokens * (1 + wave)).sum() / tokens.sum()) and sample.trivial == -4.0
+    assert (
+        sample.scores[0] == pytest.approx(-(tokens * (1 + wave)).sum() / tokens.sum())
+        and sample.trivial == -4.0
+    )
     assert sample.values.shape == (9, 30)
     reliance = reliances_of([outcomes]).set_index("constant").loc["average"]
-    assert reliance["reliance"] == pytest.approx(0.5) and reliance["reliance_low"] < 0.5 < reliance["reliance_high"]
+    assert (
+        reliance["reliance"] == pytest.approx(0.5)
+        and reliance["reliance_low"] < 0.5 < reliance["reliance_high"]
+    )

@@ -19,15 +19,22 @@ SPECIAL = [0, N - 1]
 EVERY = [list(range(N))]
 
 
-def averages(*heads: torch.Tensor, examples: list[list[int]] = EVERY, layers: int = 1) -> papa.Constants:
+def averages(
+    *heads: torch.Tensor, examples: list[list[int]] = EVERY, layers: int = 1
+) -> papa.Constants:
     """Averages of `heads`, restricted to the slots of an example and normalised, over `TIMES` copies of each."""
-    total, count = torch.zeros(len(heads), N, N, dtype=torch.double), torch.zeros(N, N, dtype=torch.long)
+    total, count = (
+        torch.zeros(len(heads), N, N, dtype=torch.double),
+        torch.zeros(N, N, dtype=torch.long),
+    )
     for slots in examples:
         here = torch.tensor(slots)
         count[here[:, None], here] += TIMES
         for number, head in enumerate(heads):
             part = head.double()[here[:, None], here]
-            total[number][here[:, None], here] += TIMES * part / part.sum(1, keepdim=True).clamp(min=1e-300)
+            total[number][here[:, None], here] += (
+                TIMES * part / part.sum(1, keepdim=True).clamp(min=1e-300)
+            )
     return papa.Constants(total.view(layers, -1, N, N), count, TIMES * len(examples))
 
 
@@ -63,7 +70,9 @@ def flags(row: dict[str, Any]) -> list[str]:
 
 
 def test_a_band_has_an_offset_and_layers_and_heads_keep_their_places():
-    rows = measure_patterns(averages(*(shifted(offset) for offset in (-2, -1, 0, 1, 2, 0)), layers=2), SPECIAL)
+    rows = measure_patterns(
+        averages(*(shifted(offset) for offset in (-2, -1, 0, 1, 2, 0)), layers=2), SPECIAL
+    )
     places = [(row["layer"], row["head"], row["offset"]) for row in rows]
     assert places == [(0, 0, -2), (0, 1, -1), (0, 2, 0), (1, 0, 1), (1, 1, 2), (1, 2, 0)]
     for row in rows:
@@ -78,15 +87,40 @@ RARE = [[0, 1, 2, N - 1], [0, 1, N - 1], [0, 1, N - 1]]
 @pytest.mark.parametrize(
     ("head", "examples", "expected"),
     [
-        (torch.ones(N, N), EVERY, {"flags": [], "offset": 0, "diagonal_lift": 1.0, "special_mass": 2 / N}),
-        (torch.ones(N, N), [SPECIAL], {"offset": None, "diagonal_lift": None, "diagonal_mass": None}),
+        (
+            torch.ones(N, N),
+            EVERY,
+            {"flags": [], "offset": 0, "diagonal_lift": 1.0, "special_mass": 2 / N},
+        ),
+        (
+            torch.ones(N, N),
+            [SPECIAL],
+            {"offset": None, "diagonal_lift": None, "diagonal_mass": None},
+        ),
         # a head can be diagonal in what the separator leaves
-        (MIXED, EVERY, {"flags": ["diagonal", "mostly_special", "concentrated"], "diagonal_mass": 0.2}),
+        (
+            MIXED,
+            EVERY,
+            {"flags": ["diagonal", "mostly_special", "concentrated"], "diagonal_mass": 0.2},
+        ),
         (column(0), EVERY, {"flags": ["mostly_special", "concentrated"], "first_mass": 1.0}),
-        (column(0, N - 1), EVERY, {"flags": ["mostly_special"], "special_mass": 1.0}),  # halves: no entry dominates
+        (
+            column(0, N - 1),
+            EVERY,
+            {"flags": ["mostly_special"], "special_mass": 1.0},
+        ),  # halves: no entry dominates
         (column(5), EVERY, {"flags": ["concentrated"]}),  # one column is no diagonal
         # slots 0, 1 and 12 in both examples, 2 in one: mass on special keys is 1 in row 2 and 0 in the others
-        (FEW, RARE[1::-1], {"special_mass": 1 / 7, "separator_mass": 1 / 7, "dominant_rows": 1, "concentrated": True}),
+        (
+            FEW,
+            RARE[1::-1],
+            {
+                "special_mass": 1 / 7,
+                "separator_mass": 1 / 7,
+                "dominant_rows": 1,
+                "concentrated": True,
+            },
+        ),
         # C[q,2] is 1 wherever slot 2 is used at all, but only one example in three uses it: rows 0, 1 and 12 spend a
         # third there, and thirds of the rest on each of their slots; row 2 spends all: 1 of 10
         (column(2), RARE, {"dominant_rows": 1 / 10}),
@@ -121,7 +155,10 @@ def test_two_separators_between_texts():
     slots = [[0, 1, 6, 7, 8, 9, 12], [0, 1, 2, 3, 6, 7, 8, 9, 12], [0, 1, 6, 7, 8, 12]]
     ids = [[start, 5, end, end, word, 9, end], [start, 5, 6, end, end, end, word, end, end]]
     ids += [[start, 5, end, end, word, end]]
-    lists = {name: pa.array(rows, pa.list_(pa.int32())) for name, rows in (("ids", ids), ("slots", slots))}
+    lists = {
+        name: pa.array(rows, pa.list_(pa.int32()))
+        for name, rows in (("ids", ids), ("slots", slots))
+    }
     table = pa.table(lists | {"segments": lists["ids"], "cut": pa.array([0] * 3, pa.int32())})
     assert special_slots(Tokens.of_table(table, "train", 0, N)) == [0, 6, 7, 12]
 
@@ -134,11 +171,21 @@ def test_the_table_its_sentence_and_the_pictures(tmp_path):
     averages(shifted(1), column(12), torch.ones(N, N), column(5), shifted(0)).save(
         jobs["average"].output, jobs["average"].record
     )
-    lists = {name: pa.array([[0, 1, 12]] * 2, pa.list_(pa.int32())) for name in ("ids", "slots", "segments")}
+    lists = {
+        name: pa.array([[0, 1, 12]] * 2, pa.list_(pa.int32()))
+        for name in ("ids", "slots", "segments")
+    }
     columns = {"split": ["train"] * 2, "row": [0, 1], **lists, "cut": pa.array([0, 0], pa.int32())}
-    write_table(pa.table(columns), (to := jobs["tokens"]).output, {"slots": N, "rows": {"train": 2}}, to.record)
+    write_table(
+        pa.table(columns),
+        (to := jobs["tokens"]).output,
+        {"slots": N, "rows": {"train": 2}},
+        to.record,
+    )
     section = section_of(jobs["average"], jobs["tokens"], [(0, 4)])
-    words = "5 heads: 40% diagonal, 20% mostly on special tokens, 80% with one dominant entry per row"
+    words = (
+        "5 heads: 40% diagonal, 20% mostly on special tokens, 80% with one dominant entry per row"
+    )
     assert section.alternative.endswith(words) and section.name == "patterns-tiny-texts"
     table = arrow_of(section.frame, section.columns)
     assert table.column_names == list(COLUMNS) and table.num_rows == 5
@@ -146,5 +193,7 @@ def test_the_table_its_sentence_and_the_pictures(tmp_path):
     assert "| 0 | 0 | 1 | 11.00 | 1.00 |" in section.tables[1].markdown()
     (picture,) = section.chart.to_dict()["concat"]
     assert picture["title"] == "layer 0, head 4"
-    (picture,) = section_of(jobs["average"], jobs["tokens"]).chart.to_dict()["concat"]  # has none of the paper's heads
+    (picture,) = section_of(jobs["average"], jobs["tokens"]).chart.to_dict()[
+        "concat"
+    ]  # has none of the paper's heads
     assert picture["title"] == "layer 0, head 0"

@@ -5,7 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from papa.results.phrases import bound_text, in_order, interval_text, points_text, reliance_text, with_interval
+from papa.results.phrases import (
+    bound_text,
+    in_order,
+    interval_text,
+    points_text,
+    reliance_text,
+    with_interval,
+)
 from papa.results.table import percent
 
 INF, NAN = math.inf, math.nan
@@ -15,15 +22,33 @@ LIKELY = "log_likelihood"
 @pytest.mark.parametrize(
     ("function", "arguments", "text"),
     [
-        *((percent, (-0.004,), "0%"), (percent, (0.2484, 1), "24.8%"), (percent, (INF,), "no bound")),
+        *(
+            (percent, (-0.004,), "0%"),
+            (percent, (0.2484, 1), "24.8%"),
+            (percent, (INF,), "no bound"),
+        ),
         # a bound is rounded up and stays below the margin
-        *((bound_text, (0.07, 0.1), "7%"), (bound_text, (0.0701, 0.1), "8%"), (bound_text, (0.1, 0.1), "10%")),
-        *((bound_text, (0.1001, 0.1), "11%"), (bound_text, (-0.004, 0.1), "0%"), (bound_text, (2, 0.1), "200%")),
+        *(
+            (bound_text, (0.07, 0.1), "7%"),
+            (bound_text, (0.0701, 0.1), "8%"),
+            (bound_text, (0.1, 0.1), "10%"),
+        ),
+        *(
+            (bound_text, (0.1001, 0.1), "11%"),
+            (bound_text, (-0.004, 0.1), "0%"),
+            (bound_text, (2, 0.1), "200%"),
+        ),
         *((bound_text, (0.0991, 0.1), "9.91%"), (bound_text, (0.09999, 0.1), "9.999%")),
         *((bound_text, (0.099, 0.2), "10%"), (bound_text, (0.024, 0.025), "2.4%")),
-        *((bound_text, (0.1 - 1e-13, 0.1), "just below 10%"), (bound_text, (5.28, 0.1), "over 200%")),
+        *(
+            (bound_text, (0.1 - 1e-13, 0.1), "just below 10%"),
+            (bound_text, (5.28, 0.1), "over 200%"),
+        ),
         *((bound_text, (INF, 0.1), "no bound"), (bound_text, (NAN, 0.1), "-")),
-        *((interval_text, (0.294, 0.401), "29 to 40%"), (interval_text, (-0.48, 0.71), "-48 to 71%")),
+        *(
+            (interval_text, (0.294, 0.401), "29 to 40%"),
+            (interval_text, (-0.48, 0.71), "-48 to 71%"),
+        ),
         *((interval_text, (NAN, 0.4), "-"), (interval_text, (None, None), "-")),
         *((interval_text, (-INF, INF), "unbounded"), (interval_text, (2.4, 2.6), "240 to 260%")),
         (reliance_text, (0.34, -INF, INF), "inconclusive (unbounded)"),

@@ -12,11 +12,16 @@ from papa.jobs.inspect import prune, unneeded
 from papa.jobs.start import locked
 from papa.plan.study import PLAN
 
-NAMES = {name: f"{name}-{number:016x}" for number, name in enumerate(("needed", "old", "data", "kept", "unread"))}
+NAMES = {
+    name: f"{name}-{number:016x}"
+    for number, name in enumerate(("needed", "old", "data", "kept", "unread"))
+}
 
 PLANNED = {
     "data": {"sentences": f"../cache/data/{NAMES['data']}.parquet"},
-    "artefacts": [{"path": f"../cache/probe/{NAMES['needed']}.parquet", "inputs": {"model": "here"}}],
+    "artefacts": [
+        {"path": f"../cache/probe/{NAMES['needed']}.parquet", "inputs": {"model": "here"}}
+    ],
     "batches": [],
     "states": [f"states/{NAMES['kept']}.hidden"],
 }
@@ -48,9 +53,14 @@ def pruned(results, answer, code=0):
 def test_prune_lists_and_deletes_only_what_no_plan_names(results):
     before = set(results.rglob("*"))
     listed = pruned(results, "n").stdout
-    assert set(results.rglob("*")) == before and NAMES["old"] in listed and NAMES["unread"] in listed
+    assert (
+        set(results.rglob("*")) == before and NAMES["old"] in listed and NAMES["unread"] in listed
+    )
     assert not any(NAMES[name] in listed for name in ("needed", "data", "kept"))
-    old, [gone] = results / f"cache/probe/{NAMES['old']}.parquet", (results / "cache/check").glob("gone-*")
+    old, [gone] = (
+        results / f"cache/probe/{NAMES['old']}.parquet",
+        (results / "cache/check").glob("gone-*"),
+    )
     unread = results / f"study/states/{NAMES['unread']}.hidden"
     pruned(results, "y")
     assert before - set(results.rglob("*")) == {old, checkpoint_of(old), gone, unread}
@@ -60,7 +70,9 @@ def test_prune_lists_and_deletes_only_what_no_plan_names(results):
 def test_prune_refuses_while_a_run_holds_the_cache(results):
     held = locked(results / "cache", fcntl.LOCK_SH, "")
     before = set(results.rglob("*"))
-    assert "A run holds" in pruned(results, "y", code=2).stderr and set(results.rglob("*")) == before
+    assert (
+        "A run holds" in pruned(results, "y", code=2).stderr and set(results.rglob("*")) == before
+    )
     os.close(held)
 
 

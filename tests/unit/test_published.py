@@ -7,7 +7,14 @@ import pytest
 from builders import frame_of, summary_row
 
 from papa.config.measures import METRICS as TASK_METRICS
-from papa.results.published import COLUMNS, METRIC_NAMES, SETTINGS, compared, published, published_values
+from papa.results.published import (
+    COLUMNS,
+    METRIC_NAMES,
+    SETTINGS,
+    compared,
+    published,
+    published_values,
+)
 from papa.results.section import Section
 from papa.results.table import arrow_of
 
@@ -15,18 +22,30 @@ LARGE = {"big": "FacebookAI/roberta-large"}
 
 
 def row(fraction: str, mean: float | None, **columns: Any) -> dict[str, Any]:
-    about = {"model": "big", "task": "para", "title": "MRPC", "rows_train": 3001, "rows_available_train": 3668}
+    about = {
+        "model": "big",
+        "task": "para",
+        "title": "MRPC",
+        "rows_train": 3001,
+        "rows_available_train": 3668,
+    }
     return summary_row(fraction, mean, **about | columns)
 
 
 def compare(rows: list[dict[str, Any]], **options: Any) -> list[dict[str, Any]]:
-    about: dict[str, Any] = {"models": LARGE, "tasks": {"para": "mrpc"}, "more_settings": {}} | options
+    about: dict[str, Any] = {
+        "models": LARGE,
+        "tasks": {"para": "mrpc"},
+        "more_settings": {},
+    } | options
     return arrow_of(compared(frame_of(rows), **about), COLUMNS).to_pylist()
 
 
 def section(rows: list[dict[str, Any]], hub: str = LARGE["big"]) -> Section:
     tasks = {"para": SimpleNamespace(published="mrpc", corpus="texts")}
-    config = SimpleNamespace(tasks=tasks, models={"big": SimpleNamespace(hub=hub)}, pairs=[("big", "para")])
+    config = SimpleNamespace(
+        tasks=tasks, models={"big": SimpleNamespace(hub=hub)}, pairs=[("big", "para")]
+    )
     found = published(SimpleNamespace(config=config, summary=frame_of(rows)))  # type: ignore[arg-type]
     assert found is not None
     return found
@@ -35,9 +54,16 @@ def section(rows: list[dict[str, Any]], hub: str = LARGE["big"]) -> Section:
 def test_the_values_are_those_of_the_tables():
     values = published_values()
     assert len(values) == 104
-    tables = {("1", "roberta-base"), ("2", "roberta-base"), ("4", "roberta-large"), ("5", "roberta-large")}
+    tables = {
+        ("1", "roberta-base"),
+        ("2", "roberta-base"),
+        ("4", "roberta-large"),
+        ("5", "roberta-large"),
+    }
     assert set(zip(values["table"], values["model"], strict=True)) == tables
-    assert {name for names in SETTINGS.values() for name in names} | {"original", "mnli"} == set(values["setting"])
+    assert {name for names in SETTINGS.values() for name in names} | {"original", "mnli"} == set(
+        values["setting"]
+    )
     assert set(METRIC_NAMES.values()) - {"chunk_f1"} <= set(TASK_METRICS)
 
 
@@ -52,14 +78,22 @@ def test_tables_are_joined_one_by_one():
     ]
     assert [r["difference"] for r in rows] == pytest.approx([0.03, -0.02, -0.01])
     assert list(rows[0]) == list(COLUMNS)
-    assert [table.title for table in shown.tables] == [f"Table {n}: roberta-large, ours: big" for n in (4, 5)]
+    assert [table.title for table in shown.tables] == [
+        f"Table {n}: roberta-large, ours: big" for n in (4, 5)
+    ]
     line = "| per task | MRPC | F1 | 0.80 | 0.790 ±.013 | -0.010 | yes | 3,001 of 3,668 |"
     assert line in shown.tables[1].markdown()
 
 
 @pytest.mark.parametrize(
     ("mean", "half", "inside"),
-    [(0.8519, 0.013, False), (0.8521, 0.013, True), (0.8879, 0.013, True), (0.8881, 0.013, False), (0.87, None, None)],
+    [
+        (0.8519, 0.013, False),
+        (0.8521, 0.013, True),
+        (0.8879, 0.013, True),
+        (0.8881, 0.013, False),
+        (0.87, None, None),
+    ],
 )
 def test_inside_means_a_number_that_rounds_to_the_published_one(mean, half, inside):
     shown = section([row("1", mean, half=half)])
@@ -72,12 +106,17 @@ def test_inside_means_a_number_that_rounds_to_the_published_one(mean, half, insi
     ("options", "settings"),
     [
         ({}, [("4", "zeros", "zeros")]),
-        ({"more_settings": {"average_of_mnli": "mnli"}}, [("4", "zeros", "zeros"), ("5", "mnli", "average_of_mnli")]),
+        (
+            {"more_settings": {"average_of_mnli": "mnli"}},
+            [("4", "zeros", "zeros"), ("5", "mnli", "average_of_mnli")],
+        ),
         *(({"models": {"big": hub}}, []) for hub in (None, "x/MiniLM")),
         *(({"tasks": tasks}, []) for tasks in ({}, {"para": "cola"})),  # cola has another metric
     ],
 )
-def test_other_constants_are_named_by_the_caller_and_nothing_to_compare_is_an_empty_table(options, settings):
+def test_other_constants_are_named_by_the_caller_and_nothing_to_compare_is_an_empty_table(
+    options, settings
+):
     ours = [row("0", 0.8, constant=constant) for constant in ("average_of_mnli", "zeros")]
     rows = compare([*ours, row("1", None)], **options)
     assert [(r["table"], r["setting"], r["constant"]) for r in rows] == settings
@@ -89,4 +128,8 @@ def test_the_published_reading_is_compared():
     ours += [("chunk_f1", 0.80, {"main": False, "subset": "hard"})]
     rows = [row("1", mean, metric=metric, task="pos", **columns) for metric, mean, columns in ours]
     [comparison] = compare(rows, tasks={"pos": "pos"})
-    assert (comparison["metric"], comparison["ours"], comparison["published"]) == ("chunk_f1", 0.93, 0.93)
+    assert (comparison["metric"], comparison["ours"], comparison["published"]) == (
+        "chunk_f1",
+        0.93,
+        0.93,
+    )

@@ -32,7 +32,10 @@ from papa.files import read_provenance
 from papa.results.finished import Finished
 from papa.results.page import first_rows, versions_note
 
-SMALL: dict[str, Any] = {"run": CONFIG["run"] | {"models": ["small"], "tasks": ["second"]}, "grids": {}}
+SMALL: dict[str, Any] = {
+    "run": CONFIG["run"] | {"models": ["small"], "tasks": ["second"]},
+    "grids": {},
+}
 """One model and one task, and no second grid."""
 
 
@@ -104,10 +107,19 @@ def test_nothing_is_loaded_and_only_the_script_of_the_report_may_run(page, writt
         assert (attributes.get("src") or "data:").startswith("data:"), tag
         assert (attributes.get("href") or "#").startswith(("#", "data:")), tag
     [policy] = [tag["content"] for _, tag in page.tags if tag.get("http-equiv")]
-    assert policy and "default-src 'none'" in policy and "connect-src" not in policy and "eval" not in policy
+    assert (
+        policy
+        and "default-src 'none'" in policy
+        and "connect-src" not in policy
+        and "eval" not in policy
+    )
     data, script = page.scripts
-    assert re.findall(r"'sha256-([^']+)'", policy) == [b64encode(sha256(script.encode()).digest()).decode()]
-    assert data.startswith("{") and TITLE not in written and SUBSET not in written  # hostile names stay text
+    assert re.findall(r"'sha256-([^']+)'", policy) == [
+        b64encode(sha256(script.encode()).digest()).decode()
+    ]
+    assert (
+        data.startswith("{") and TITLE not in written and SUBSET not in written
+    )  # hostile names stay text
     assert TITLE in {cell for lines in page.tables.values() for line in lines for cell in line}
     assert page.data["maps"][0]["title"].startswith(TITLE)
     assert {tag for tag, _ in page.tags} & {"iframe", "object"} == set() and not page.open
@@ -116,14 +128,23 @@ def test_nothing_is_loaded_and_only_the_script_of_the_report_may_run(page, writt
 
 def test_the_first_rows_are_shown_as_they_were_read_with_the_labels_of_each_task(page, study):
     header, *rows = page.tables["rows-texts"]
-    assert header == ["first", TITLE, "Second"] and [row[1:] for row in rows] == [[LABELS[0]] * 2] * 3
+    assert (
+        header == ["first", TITLE, "Second"] and [row[1:] for row in rows] == [[LABELS[0]] * 2] * 3
+    )
     assert [row[0] for row in rows] == [TEXTS[0], "**a line** and another", "word " * 23 + "wor …"]
-    tasks = {name: task.model_copy(update={"title": "first"}) for name, task in study.config.tasks.items()}
-    [row, *_] = first_rows(replace(study, config=study.config.model_copy(update={"tasks": tasks})))["texts"]
+    tasks = {
+        name: task.model_copy(update={"title": "first"})
+        for name, task in study.config.tasks.items()
+    }
+    [row, *_] = first_rows(replace(study, config=study.config.model_copy(update={"tasks": tasks})))[
+        "texts"
+    ]
     assert row == {"first": TEXTS[0], "first (label)": LABELS[0]}, "a task's title hides no text"
 
 
-def test_the_conclusion_comes_first_then_its_table_and_notes_then_the_figure_of_reliances(page, study):
+def test_the_conclusion_comes_first_then_its_table_and_notes_then_the_figure_of_reliances(
+    page, study
+):
     sentences, notes = (study.conclusion[name] for name in ("sentences", "notes"))
     parts = [
         "How much does attention depend on its input?",
@@ -136,7 +157,9 @@ def test_the_conclusion_comes_first_then_its_table_and_notes_then_the_figure_of_
     assert places == sorted(places) and len(sentences) <= 3 and len(notes) > 1
     header, *lines = page.tables["claims-0"]
     assert header[:4] == ["line", "heads replaced", "tasks", "reliance"]
-    numbers = [[line, f"{replaced} of 15", "2"] for line in ("small", "other") for replaced in (8, 15)]
+    numbers = [
+        [line, f"{replaced} of 15", "2"] for line in ("small", "other") for replaced in (8, 15)
+    ]
     assert [line[:3] for line in lines] == numbers
     assert [row[0] for row in page.tables["claims-1"][1:]] == ["small", "small", "other", "other"]
 
@@ -158,20 +181,32 @@ def test_every_analysis_is_there_with_its_table_and_a_described_figure(page):
     described = [attributes["alt"] or "" for tag, attributes in page.tags if tag == "img"]
     assert len(described) == page.words.count(f"n = {EXAMPLES} validation examples per task") == 3
     for words in described:
-        assert len(re.findall(r"\d", words)) > 5 and not re.search(r"\d\.\d{5}|nan|None", words), words
+        assert len(re.findall(r"\d", words)) > 5 and not re.search(r"\d\.\d{5}|nan|None", words), (
+            words
+        )
     assert any("Second, small: 0.750 with 0 of 15 heads replaced" in words for words in described)
 
 
 def test_data_and_subsets_say_what_was_used_and_what_training_had_already(page):
     assert f"scored separately: column kind: {SUBSET}, position." in page.words
-    assert page.tables["scores_by_heads_replaced-1"][1][:4] == [TITLE, "small", SUBSET, str(EXAMPLES // 2)]
+    assert page.tables["scores_by_heads_replaced-1"][1][:4] == [
+        TITLE,
+        "small",
+        SUBSET,
+        str(EXAMPLES // 2),
+    ]
     header, first, *_ = page.tables["data-0"]
     cells = dict(zip(header, first, strict=True))
-    assert (cells["training rows"], cells["validation rows"]) == ("1,024 of 2,048", f"all {EXAMPLES}")
+    assert (cells["training rows"], cells["validation rows"]) == (
+        "1,024 of 2,048",
+        f"all {EXAMPLES}",
+    )
     assert cells["validation rows also in training"] == str(SHARED)
 
 
-def test_same_results_give_the_same_page_and_a_report_that_was_interrupted_is_unfinished(study, written):
+def test_same_results_give_the_same_page_and_a_report_that_was_interrupted_is_unfinished(
+    study, written
+):
     assert page_of(study) == written and papa.load(study.folder).config == study.config
     (averages, *_) = study.of_stage("average")
     path = Path(averages.output)
@@ -197,7 +232,10 @@ def test_files_of_grids_that_are_no_longer_in_the_config_disappear(tmp_path):
     assert {path.suffix for path in tables.glob("ends.*")} == {".parquet", ".md", ".tex"}
     page_of(replace(finished, config=finished.config.model_copy(update={"grids": {}})))
     left = {path.name for path in tables.iterdir()}
-    assert not list(tables.glob("ends.*")) and {"runs.parquet", "outcomes.parquet", "claims.json"} <= left
+    assert (
+        not list(tables.glob("ends.*"))
+        and {"runs.parquet", "outcomes.parquet", "claims.json"} <= left
+    )
 
 
 def test_different_versions_of_packages_are_named():

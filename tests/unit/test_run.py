@@ -50,22 +50,38 @@ def invoke(*arguments, code=0):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("mine.yaml --cores 3 prune -n --config device=cpu", {"cores": 3, "targets": ["prune"], "dryrun": True}),
+        (
+            "mine.yaml --cores 3 prune -n --config device=cpu",
+            {"cores": 3, "targets": ["prune"], "dryrun": True},
+        ),
         ("./-mine.yaml", {"configfile": [Path("-mine.yaml")], "targets": set()}),  # no option
-        ("mine.yaml --workflow-profile mine/profile", {"workflow_profile": Path("mine/profile"), "cores": None}),
-        ("mine.yaml --workflow-profile slurm", {"workflow_profile": REPOSITORY / "workflow/profiles/slurm"}),
+        (
+            "mine.yaml --workflow-profile mine/profile",
+            {"workflow_profile": Path("mine/profile"), "cores": None},
+        ),
+        (
+            "mine.yaml --workflow-profile slurm",
+            {"workflow_profile": REPOSITORY / "workflow/profiles/slurm"},
+        ),
     ],
 )
-def test_snakemake_is_given_the_workflow_the_config_and_all_further_options(given, here, words, expected):
+def test_snakemake_is_given_the_workflow_the_config_and_all_further_options(
+    given, here, words, expected
+):
     from snakemake.cli import get_argument_parser
 
     (here / "-mine.yaml").write_text("name: mine\n", encoding="utf-8")
     invoke("run", *words.split())
     read = get_argument_parser().parse_args(given[0])
-    assert {name: str(getattr(read, name)) for name in expected} == {name: str(expected[name]) for name in expected}
+    assert {name: str(getattr(read, name)) for name in expected} == {
+        name: str(expected[name]) for name in expected
+    }
     assert read.nolock and read.keep_incomplete and read.ignore_incomplete
     assert ("--cores" in given[0]) == ("profile" not in words)
-    assert "must be all, or a whole number" in invoke("run", "mine.yaml", "--cores", "0", code=2).stderr
+    assert (
+        "must be all, or a whole number"
+        in invoke("run", "mine.yaml", "--cores", "0", code=2).stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +92,9 @@ def test_the_config_of_init_and_that_of_the_demo_need_no_name(given, here, comma
     invoke(command, "--dry-run")
     assert given[0][given[0].index("--configfile") + 1] == config and given[0][-1] == "--dry-run"
     copied = {path.relative_to("data/demo") for path in Path("data/demo").rglob("*")}
-    shipped = {path.relative_to(REPOSITORY / "data/demo") for path in (REPOSITORY / "data/demo").rglob("*")}
+    shipped = {
+        path.relative_to(REPOSITORY / "data/demo") for path in (REPOSITORY / "data/demo").rglob("*")
+    }
     assert copied == (shipped if command == "demo" else set())
 
 
@@ -84,7 +102,11 @@ def test_the_config_of_init_and_that_of_the_demo_need_no_name(given, here, comma
 def test_without_a_config_it_says_what_to_do(here, words):
     result = invoke("run", *words, code=2)
     assert not result.stdout and len(result.stderr.splitlines()) == 1
-    assert "`papa run FILE`" in result.stderr and "`papa init`" in result.stderr and "`papa demo`" in result.stderr
+    assert (
+        "`papa run FILE`" in result.stderr
+        and "`papa init`" in result.stderr
+        and "`papa demo`" in result.stderr
+    )
     assert not any(here.iterdir())
 
 
@@ -105,11 +127,15 @@ def test_a_living_run_keeps_others_out_and_a_dead_one_does_not(here):
     """A run that was killed also leaves what snakemake itself would call a lock, which is not looked at."""
     write_study(here)
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    run = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True, env=environment)
+    run = subprocess.Popen(
+        [sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True, env=environment
+    )
     try:
         assert "held\n" in iter(run.stdout.readline, ""), "after the reasons why files are made"
         study = Plan(config_of(CONFIG), "results/tiny")
-        with pytest.raises(InputError, match=r"^another run is writing to results/tiny; wait for it"):
+        with pytest.raises(
+            InputError, match=r"^another run is writing to results/tiny; wait for it"
+        ):
             start.begin(study)
     finally:
         run.send_signal(signal.SIGKILL)
@@ -124,13 +150,21 @@ def test_a_living_run_keeps_others_out_and_a_dead_one_does_not(here):
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("XDG_CACHE_HOME", "file/cache", "file/cache cannot be used for caches (Not a directory); set XDG_CACHE_HOME"),
+        (
+            "XDG_CACHE_HOME",
+            "file/cache",
+            "file/cache cannot be used for caches (Not a directory); set XDG_CACHE_HOME",
+        ),
         ("HOME", ".", "cannot be read as YAML (Circular"),  # a config that never ends
     ],
 )
-def test_a_wrong_cache_and_a_wrong_config_are_refused_at_once(given, here, monkeypatch, variable, value, said):
+def test_a_wrong_cache_and_a_wrong_config_are_refused_at_once(
+    given, here, monkeypatch, variable, value, said
+):
     (here / "file").write_text("", encoding="utf-8")
-    (here / "mine.yaml").write_text("name: &name [*name]\n" if value == "." else "name: mine\n", encoding="utf-8")
+    (here / "mine.yaml").write_text(
+        "name: &name [*name]\n" if value == "." else "name: mine\n", encoding="utf-8"
+    )
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv(variable, str(here / value))
     result = invoke("run", "mine.yaml", code=2)
@@ -140,11 +174,20 @@ def test_a_wrong_cache_and_a_wrong_config_are_refused_at_once(given, here, monke
 def test_plan_takes_the_keys_that_run_takes(here):
     write_study(here)
     fewer = ["--config", "run={fractions: ['1', '0'], seeds: [7]}", "--config", "device=cuda"]
-    same, changed = (json.loads(invoke("plan", "mine.yaml", "--json", *words).stdout) for words in ([], fewer))
+    same, changed = (
+        json.loads(invoke("plan", "mine.yaml", "--json", *words).stdout) for words in ([], fewer)
+    )
     config = config_of(CONFIG | {"run": CONFIG["run"] | {"fractions": ["1", "0"]}})
-    assert changed["total"]["jobs"] == len(Plan(config, "results/tiny").missing) < same["total"]["jobs"]
+    assert (
+        changed["total"]["jobs"]
+        == len(Plan(config, "results/tiny").missing)
+        < same["total"]["jobs"]
+    )
     assert changed["device"] == "cuda", "an option --device that is not given replaces nothing"
     for wrong, command in product(["margin", "run.tasks=[a]"], ["plan", "run"]):
         message = invoke(command, "mine.yaml", "--config", wrong, code=2).stderr
         assert "must be KEY=VALUE" in message and len(message.splitlines()) == 1
-    assert "The config has an unknown key margn" in invoke("plan", "mine.yaml", "--config", "margn=1", code=2).stderr
+    assert (
+        "The config has an unknown key margn"
+        in invoke("plan", "mine.yaml", "--config", "margn=1", code=2).stderr
+    )

@@ -32,11 +32,15 @@ def closed(sequences: Sequence[Sequence[float]], place: int, number: int) -> boo
 @pytest.mark.parametrize("seed", range(23))
 def test_a_corrected_claim_passes_the_closed_test(seed):
     chance = np.random.default_rng(seed)
-    sequences = [np.maximum.accumulate(chance.uniform(0, 0.04, size) ** 1.5).tolist() for size in (3, 1, 2, 3)]
+    sequences = [
+        np.maximum.accumulate(chance.uniform(0, 0.04, size) ** 1.5).tolist()
+        for size in (3, 1, 2, 3)
+    ]
     corrected = corrected_p_values(sequences)
     passes = [[p < ERROR for p in values] for values in corrected]
     assert passes == [
-        [closed(sequences, place, number) for number in range(len(values))] for place, values in enumerate(sequences)
+        [closed(sequences, place, number) for number in range(len(values))]
+        for place, values in enumerate(sequences)
     ]
 
 
@@ -66,13 +70,20 @@ def test_smallest_margins_and_p_values_are_of_the_same_test(seed):
     for place, margins in enumerate(smallest):
         for number, least in enumerate(margins):
             for margin, passes in ((least + 1e-6, True), (least - 1e-6, False)):
-                corrected = corrected_p_values([p_values_of(reliances, margin) for reliances in sequences])
+                corrected = corrected_p_values(
+                    [p_values_of(reliances, margin) for reliances in sequences]
+                )
                 assert (corrected[place][number] < ERROR) == (passes or least == 0)
 
 
 def test_a_claim_includes_those_before_it_and_all_tasks():
-    reliances: Any = [[NormalLoss(0.0, 0.01), NormalLoss(0.05, 0.01)], [NormalLoss(0.0, 0.01), None]]
+    reliances: Any = [
+        [NormalLoss(0.0, 0.01), NormalLoss(0.05, 0.01)],
+        [NormalLoss(0.0, 0.01), None],
+    ]
     margins = smallest_margins(reliances, 0.95)
-    assert margins == [NormalLoss(0.05, 0.01).bound(0.95), np.inf] and corrected_margins([reliances]) == [margins]
+    assert margins == [NormalLoss(0.05, 0.01).bound(0.95), np.inf] and corrected_margins(
+        [reliances]
+    ) == [margins]
     assert p_values_of(reliances, 0.1)[1] == 1
     assert corrected_p_values([[0.01, 0.02]]) == [[0.01, 0.02]] and corrected_p_values([]) == []

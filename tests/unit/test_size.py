@@ -42,7 +42,10 @@ def nodes(folder: str) -> int:
 def modules() -> dict[str, Path]:
     """The modules of papa by name; an empty `__init__.py` is none."""
     paths = [path for path in (ROOT / "papa").rglob("*.py") if path.stat().st_size]
-    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in paths
+    }
 
 
 def imports() -> dict[str, set[str]]:
@@ -50,8 +53,14 @@ def imports() -> dict[str, set[str]]:
     named = modules()
     found: dict[str, set[str]] = {}
     for name, path in named.items():
-        nodes = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.ImportFrom)]
-        wanted = {node.module for node in nodes} | {f"{node.module}.{a.name}" for node in nodes for a in node.names}
+        nodes = [
+            node
+            for node in ast.walk(ast.parse(path.read_text("utf-8")))
+            if isinstance(node, ast.ImportFrom)
+        ]
+        wanted = {node.module for node in nodes} | {
+            f"{node.module}.{a.name}" for node in nodes for a in node.names
+        }
         found[name] = (wanted & named.keys()) - {name, "papa"}
     return found
 
@@ -81,7 +90,13 @@ def keys_of_values() -> list[str]:
 
 def test_circles_and_keys_are_recognised():
     assert in_circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == {"b", "c"}
-    known = {"name", "run.models", "grids.NAME.title", "models.NAME.hub", "corpora.NAME.files.train"}
+    known = {
+        "name",
+        "run.models",
+        "grids.NAME.title",
+        "models.NAME.hub",
+        "corpora.NAME.files.train",
+    }
     assert known <= {*keys_of_values()}
 
 

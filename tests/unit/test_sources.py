@@ -106,11 +106,18 @@ def test_files_are_read_as_they_are_meant_or_refused_with_the_line(tmp_path, lin
 @pytest.mark.parametrize("name", ["a.conll", "a.conllu"])
 def test_words_of_conllu_are_the_numbered_tokens(tmp_path, name):
     """Neither 1-2 (a range) nor 2.1 (a word left out) is a word."""
-    words = "# newdoc|#no space|1-2 al _ _|1 a a ADP|2 el el DET|2.1 x x X||1 New\u00a0York N PROPN".split("|")
-    lines = [word if word.startswith("#") or not word else "\t".join(word.split(" ") + ["_"] * 6) for word in words]
+    words = "# newdoc|#no space|1-2 al _ _|1 a a ADP|2 el el DET|2.1 x x X||1 New\u00a0York N PROPN".split(
+        "|"
+    )
+    lines = [
+        word if word.startswith("#") or not word else "\t".join(word.split(" ") + ["_"] * 6)
+        for word in words
+    ]
     (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
     read = read_file(tmp_path / name)
-    assert read.names == "id words lemma upos xpos feats head deprel deps misc".split() and [*read.lines] == [3, 8]
+    assert read.names == "id words lemma upos xpos feats head deprel deps misc".split() and [
+        *read.lines
+    ] == [3, 8]
     assert read.table["words"].to_pylist() == [["a", "el"], ["New\u00a0York"]]
     assert read.table["upos"].to_pylist() == [["ADP", "DET"], ["PROPN"]]
 
@@ -122,7 +129,10 @@ def test_values_and_faults_far_into_a_file(tmp_path, by):
     file.write_text(f"text{by}label\n{text}{by}yes\n" * 2)
     with pytest.raises(InputError, match="line 3 repeats the column names"):
         read_file(file)
-    for wrong, said in ((b"sch\xf6n", "line 9003 is not UTF-8"), (b"a\0b", "line 9003 contains NUL")):
+    for wrong, said in (
+        (b"sch\xf6n", "line 9003 is not UTF-8"),
+        (b"a\0b", "line 9003 contains NUL"),
+    ):
         rows = f"text{by}label\n{text}{by}yes\n" + f"good{by}no\n" * 9000
         file.write_text(rows)
         assert read_file(file).table["text"][0].as_py() == text
@@ -146,11 +156,17 @@ def rows_of(path: Path, records: list[dict[str, object]]) -> Path:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_files_of_every_form_contain_the_same_rows(tmp_path, form):
-    records = [{"text": text, "label": label} for text, label in zip(TEXTS, ["yes", "no", "yes"], strict=True)]
+    records = [
+        {"text": text, "label": label}
+        for text, label in zip(TEXTS, ["yes", "no", "yes"], strict=True)
+    ]
     rows = read_file(rows_of(tmp_path / f"a.{form}", records))
     assert rows.table.to_pylist() == records and rows.names == ["text", "label"]
     wanted = read_file(tmp_path / f"a.{form}", ["label", "no such column"])
-    assert wanted.table.to_pydict() == {"label": ["yes", "no", "yes"]} and wanted.names == ["text", "label"]
+    assert wanted.table.to_pydict() == {"label": ["yes", "no", "yes"]} and wanted.names == [
+        "text",
+        "label",
+    ]
 
 
 NUMBERS = r"contains numbers such as 3\.8, but papa predicts classes and has no regression; write"
@@ -163,10 +179,22 @@ NUMBERS = r"contains numbers such as 3\.8, but papa predicts classes and has no 
         ([3.8, 0.0, 5.0], None, NUMBERS),
         ([4.0, 0.0, 4.0], None, ""),
         ([-1.0, 0.0, 1.0], None, r"has the label -1, "),
-        ([-1, 1, -1], None, r"has the label -1, .* in 2 of 3 rows \(.*\); list all classes under `labels`"),
+        (
+            [-1, 1, -1],
+            None,
+            r"has the label -1, .* in 2 of 3 rows \(.*\); list all classes under `labels`",
+        ),
         ([-1, 1, 0], ["0", "1"], r"has no label in column label .* in 1 of 3 rows"),
-        ([-1, -1, -1], None, r"Column label of \S+ has no labels \(each is -1\); use a split with labels"),
-        (["-", "yes", "no"], None, r"has the label -, which may mean no label, in column label in 1 of 3 rows"),
+        (
+            [-1, -1, -1],
+            None,
+            r"Column label of \S+ has no labels \(each is -1\); use a split with labels",
+        ),
+        (
+            ["-", "yes", "no"],
+            None,
+            r"has the label -, which may mean no label, in column label in 1 of 3 rows",
+        ),
         ([-2, 2, 2], None, ""),
     ],
 )
@@ -189,12 +217,19 @@ def test_labels_mean_the_same_in_files_of_every_form(tmp_path, form, labels, lis
         ([0, -1, 1, -100], ["0", "1"], [0, 2]),
         ([0.0, -1.0, 1.0, None], ["0", "1"], [0, 2]),
         ([0, -1, 1, -100], ["-1", "0", "1"], [0, 1, 2]),
-        ([None, -1, 1, 0, 1, 0, 1, 0, 1, -1], None, r"-1, which may mean .* in 2 of 10 rows \(.*: a\[1\], a\[9\]"),
+        (
+            [None, -1, 1, 0, 1, 0, 1, 0, 1, -1],
+            None,
+            r"-1, which may mean .* in 2 of 10 rows \(.*: a\[1\], a\[9\]",
+        ),
     ],
 )
 def test_only_rows_without_a_label_are_dropped(labels, listed, kept):
     table = pa.table({"text": [f"text {row}" for row in range(len(labels))], "label": labels})
-    splits, roles = {"train": Columns("a", table, table.column_names)}, {"first": "text", "label": "label"}
+    splits, roles = (
+        {"train": Columns("a", table, table.column_names)},
+        {"first": "text", "label": "label"},
+    )
     if isinstance(kept, str):
         with pytest.raises(InputError, match=kept):
             Wanted(hold_out=0.5, drop_empty=True, labels=listed).changed(splits, roles)
@@ -205,7 +240,9 @@ def test_only_rows_without_a_label_are_dropped(labels, listed, kept):
 
 
 def test_pairs_with_the_same_first_text_are_held_out_together():
-    table = pa.table({"a": [f"premise {row % 10}" for row in range(40)], "b": [str(row) for row in range(40)]})
+    table = pa.table(
+        {"a": [f"premise {row % 10}" for row in range(40)], "b": [str(row) for row in range(40)]}
+    )
     splits = {"train": Columns("pairs", table, ["a", "b"])}
     changed, _ = Wanted(hold_out="1/5").changed(splits, {"first": "a", "second": "b"})
     train, held = (set(columns.table["a"].to_pylist()) for columns in changed.values())
@@ -219,11 +256,19 @@ def test_two_slices_of_a_split_have_all_its_rows_and_none_twice(tmp_path, source
     pq.write_table(pa.table({"text": TEXTS}), file)
 
     def texts(train: str, validation: str) -> list[list[str]]:
-        corpus = corpus_of(hub="some/data", train=f"train{train}", validation=f"train{validation}", first="text")
+        corpus = corpus_of(
+            hub="some/data", train=f"train{train}", validation=f"train{validation}", first="text"
+        )
         if source == "files":
-            corpus = corpus_of(files={"train": f"{file}{train}", "validation": f"{file}{validation}"}, first="text")
-            assert corpus.paths == dict.fromkeys(("train", "validation"), str(file)), "the digest is that of the file"
-        return [rows.table["text"].to_pylist() for rows in load_splits(corpus, None, machine).values()]
+            corpus = corpus_of(
+                files={"train": f"{file}{train}", "validation": f"{file}{validation}"}, first="text"
+            )
+            assert corpus.paths == dict.fromkeys(("train", "validation"), str(file)), (
+                "the digest is that of the file"
+            )
+        return [
+            rows.table["text"].to_pylist() for rows in load_splits(corpus, None, machine).values()
+        ]
 
     assert texts("[1:]", "[:1]") == [TEXTS[1:], TEXTS[:1]]
     assert texts("", "[1:2]") == [TEXTS, TEXTS[1:2]]
@@ -237,13 +282,27 @@ LABEL = {"_type": "ClassLabel", "names": ["no", "yes"]}
 @pytest.mark.parametrize(
     ("described", "names"),
     [
-        ({"info": {"features": {"label": LABEL, "text": {"_type": "Value"}}}}, {"label": ["no", "yes"]}),
+        (
+            {"info": {"features": {"label": LABEL, "text": {"_type": "Value"}}}},
+            {"label": ["no", "yes"]},
+        ),
         ({"info": {"features": {"label": [{"feature": LABEL}]}}}, {"label": ["no", "yes"]}),
-        *((wrong, {}) for wrong in ([], "text", {"info": None}, {"info": []}, {"info": {"features": ["label"]}})),
+        *(
+            (wrong, {})
+            for wrong in (
+                [],
+                "text",
+                {"info": None},
+                {"info": []},
+                {"info": {"features": ["label"]}},
+            )
+        ),
     ],
 )
 def test_parquet_keeps_class_names(tmp_path, described, names):
-    table = pa.table({"text": TEXTS}).replace_schema_metadata({"huggingface": json.dumps(described)})
+    table = pa.table({"text": TEXTS}).replace_schema_metadata(
+        {"huggingface": json.dumps(described)}
+    )
     pq.write_table(table, tmp_path / "a.parquet")
     assert read_file(tmp_path / "a.parquet").class_names == names
 
@@ -254,19 +313,29 @@ def test_columns_that_nobody_wants_may_mix_types_and_are_not_all_listed(tmp_path
     file = rows_of(tmp_path / f"a.{form}", [{"text": "a", "x": 1} | wide, {"text": "b", "x": "s"}])
     rows = read_file(file, ["text"])
     assert rows.table.to_pydict() == {"text": ["a", "b"]}
-    with pytest.raises(InputError, match=r"no column 'y'; its columns are text, x, column 0, .{1,180} and 2,98\d more"):
+    with pytest.raises(
+        InputError,
+        match=r"no column 'y'; its columns are text, x, column 0, .{1,180} and 2,98\d more",
+    ):
         rows.texts("y")
 
 
 def test_sources_that_cannot_be_read_as_asked(tmp_path):
     (tmp_path / "words.txt").write_text("EU rejects\n\nNew York", encoding="utf-8")
-    words = load_splits(in_file(tmp_path / "words.txt", words="words"), None, Machine())["train"].table["words"]
+    words = load_splits(in_file(tmp_path / "words.txt", words="words"), None, Machine())[
+        "train"
+    ].table["words"]
     assert words.to_pylist() == [["EU"], ["New"]], "a text file has words if they are asked for"
-    for read in (lambda corpus: load_splits(corpus, None, Machine()), lambda corpus: source_digests(corpus, Machine())):
+    for read in (
+        lambda corpus: load_splits(corpus, None, Machine()),
+        lambda corpus: source_digests(corpus, Machine()),
+    ):
         with pytest.raises(InputError, match=r"There is no file .*nope\.csv"):
             read(in_file(tmp_path / "nope.csv"))
     (tmp_path / "a.json").mkdir()
-    with pytest.raises(InputError, match=r"is a folder; give a file, or, if save_to_disk wrote it, .* to_parquet"):
+    with pytest.raises(
+        InputError, match=r"is a folder; give a file, or, if save_to_disk wrote it, .* to_parquet"
+    ):
         read_file(tmp_path / "a.json")
 
 
@@ -280,7 +349,10 @@ def test_a_file_is_read_once_for_all_its_slices(monkeypatch, tmp_path):
     monkeypatch.setattr("papa.data.sources.read_file", reading)
     file = rows_of(tmp_path / "a.csv", [{"text": text} for text in TEXTS])
     corpus = corpus_of(files={"train": f"{file}[1:]", "validation": f"{file}[:1]"}, first="text")
-    assert [len(rows.table) for rows in load_splits(corpus, ["text"], Machine()).values()] == [2, 1] and read == [file]
+    assert [len(rows.table) for rows in load_splits(corpus, ["text"], Machine()).values()] == [
+        2,
+        1,
+    ] and read == [file]
 
 
 @pytest.mark.parametrize("change", ["in place", "moved over", "with its old time"])
@@ -301,7 +373,9 @@ def test_a_digest_is_remembered_until_the_file_changes(monkeypatch, tmp_path, ch
     assert digest_of_file(file) == hashlib.sha256(b"other v").hexdigest()
 
 
-@pytest.mark.parametrize("damage", [b"", b"[]", b"{", b'{"KEY": 1}', b'{"KEY": [1, "x"]}', b"\xff", None])
+@pytest.mark.parametrize(
+    "damage", [b"", b"[]", b"{", b'{"KEY": 1}', b'{"KEY": [1, "x"]}', b"\xff", None]
+)
 def test_a_damaged_memory_of_digests_is_ignored(monkeypatch, tmp_path, damage):
     monkeypatch.setattr("papa.data.digests.MINIMUM_AGE_SECONDS", -1)
     file, memory = tmp_path / "a", tmp_path / "own cache/papa/digests.json"

@@ -17,10 +17,18 @@ from papa.data.choose import DataSet
 from papa.data.readers import read_file
 from papa.jobs.init import config_text
 
-ROWS = [("the cat sees a dog", "good"), ("a dog", "bad"), ("here and now", "bad"), ("one", "good")] * 10
+ROWS = [
+    ("the cat sees a dog", "good"),
+    ("a dog", "bad"),
+    ("here and now", "bad"),
+    ("one", "good"),
+] * 10
 MORE = [*ROWS, ("", "good"), ("no label", " ")]
 COPIES = [(f"text {number % 25}", ("good", "bad")[number % 2]) for number in range(50)]
-REPEATED = [("again" if row < 4 else f"premise {row}", f"one {row}", ("yes", "no")[row % 2]) for row in range(20)]
+REPEATED = [
+    ("again" if row < 4 else f"premise {row}", f"one {row}", ("yes", "no")[row % 2])
+    for row in range(20)
+]
 FILES = {
     "train.csv": ("text,label", ROWS),
     "dev.csv": ("text,label", ROWS),
@@ -39,7 +47,9 @@ def here(tmp_path, monkeypatch):
     """A folder with files of texts, and models without weights."""
     monkeypatch.chdir(tmp_path)
     for name, (header, rows) in FILES.items():
-        (tmp_path / name).write_text("\n".join([header, *map(",".join, rows)]) + "\n", encoding="utf-8")
+        (tmp_path / name).write_text(
+            "\n".join([header, *map(",".join, rows)]) + "\n", encoding="utf-8"
+        )
     (tmp_path / "train.txt").write_text("some words\nmore words\n")
     (tmp_path / "train.conll").write_text("ann B-PER\nruns O\n\nbob B-PER\nran O\n")
     facts = {"small": {"hidden_size": 384, "model_type": "bert"}}
@@ -69,32 +79,84 @@ def value(content, path):
 @pytest.mark.parametrize(
     ("options", "expected", "written"),
     [
-        ("", {"name": "papa", "models.bert-base-uncased.hub": "google-bert/bert-base-uncased"}, "replace both paths"),
-        ("", {"corpora.texts.files.train": "data/train.csv", "tasks.*.learning_rate": 2e-5}, "or f1, matthews"),
-        ("--train train.csv", {"corpora.texts.first": "text", "tasks.classes.label": "label"}, "2 labels, the most"),
-        ("--train train.csv", {"run.seeds": [1, 2, 3, 4, 5], "corpora.texts.slots": 16}, "one probe per seed"),
+        (
+            "",
+            {"name": "papa", "models.bert-base-uncased.hub": "google-bert/bert-base-uncased"},
+            "replace both paths",
+        ),
+        (
+            "",
+            {"corpora.texts.files.train": "data/train.csv", "tasks.*.learning_rate": 2e-5},
+            "or f1, matthews",
+        ),
+        (
+            "--train train.csv",
+            {"corpora.texts.first": "text", "tasks.classes.label": "label"},
+            "2 labels, the most",
+        ),
+        (
+            "--train train.csv",
+            {"run.seeds": [1, 2, 3, 4, 5], "corpora.texts.slots": 16},
+            "one probe per seed",
+        ),
         ("--slots 32", {"corpora.texts.slots": 32}, "slots: 32  # replace: the maximum"),
         ("--train train.csv --seeds 3,5", {"run.seeds": [3, 5]}, ""),
-        ("--train train.csv --labels good,bad", {"tasks.classes.labels": ["good", "bad"]}, "that of the second"),
-        ("--train train.csv --model models/small", {"models.small.path": "models/small"}, "slots: 16  # 100%"),
-        ("--model models/small", {"tasks.*.learning_rate": 1e-3, "tasks.*.epochs": 6}, "a guess for a small model"),
+        (
+            "--train train.csv --labels good,bad",
+            {"tasks.classes.labels": ["good", "bad"]},
+            "that of the second",
+        ),
+        (
+            "--train train.csv --model models/small",
+            {"models.small.path": "models/small"},
+            "slots: 16  # 100%",
+        ),
+        (
+            "--model models/small",
+            {"tasks.*.learning_rate": 1e-3, "tasks.*.epochs": 6},
+            "a guess for a small model",
+        ),
         ("--model inside", {"models.inside.package": "inside", "tasks.*.learning_rate": 1e-3}, ""),
-        ("--train train.txt", {"tasks.*.metric": "negative_log_perplexity", "corpora.texts.blocks": True}, "one probe"),
-        ("--train train.txt --model models/GPT2LMHeadModel", {"tasks.*.metric": "log_likelihood"}, "no probe is"),
-        ("--train train.conll", {"corpora.texts.words": "words", "tasks.*.metric": "entity_f1"}, ""),
-        ("--train pairs.csv", {"corpora.texts.cluster": "premise"}, "17 different first texts in 20 pairs"),
+        (
+            "--train train.txt",
+            {"tasks.*.metric": "negative_log_perplexity", "corpora.texts.blocks": True},
+            "one probe",
+        ),
+        (
+            "--train train.txt --model models/GPT2LMHeadModel",
+            {"tasks.*.metric": "log_likelihood"},
+            "no probe is",
+        ),
+        (
+            "--train train.conll",
+            {"corpora.texts.words": "words", "tasks.*.metric": "entity_f1"},
+            "",
+        ),
+        (
+            "--train pairs.csv",
+            {"corpora.texts.cluster": "premise"},
+            "17 different first texts in 20 pairs",
+        ),
         ("--train words.csv --column label=mood", {"tasks.mood.label": "mood"}, ""),
     ],
 )
 def test_what_is_written_loads(here, monkeypatch, options, expected, written):
     (here / "packages/inside/model").mkdir(parents=True)
-    (here / "packages/inside/model/config.json").write_text('{"model_type": "bert", "hidden_size": 384}')
-    (here / "packages/inside/__init__.py").write_text("raise SystemExit('init runs no code of others')")
+    (here / "packages/inside/model/config.json").write_text(
+        '{"model_type": "bert", "hidden_size": 384}'
+    )
+    (here / "packages/inside/__init__.py").write_text(
+        "raise SystemExit('init runs no code of others')"
+    )
     monkeypatch.syspath_prepend(here / "packages")
     content = json.loads(init("--json", *options.split()).stdout)
     config, text = loaded(), (here / "papa.yaml").read_text(encoding="utf-8")
     assert {path: value(config, path) for path in expected} == expected
-    assert written in text and text.endswith("\n") and not any(line != line.rstrip() for line in text.splitlines())
+    assert (
+        written in text
+        and text.endswith("\n")
+        and not any(line != line.rstrip() for line in text.splitlines())
+    )
     assert content["files"] == config["corpora"]["texts"]["files"]
 
 
@@ -105,8 +167,16 @@ def rows_in(path):
 @pytest.mark.parametrize(
     ("options", "note", "rows"),
     [
-        ("--train copies.csv --hold-out 0.2", "Held out 10 of 50 rows of copies.csv for validation.", COPIES),
-        ("--train more.csv --validation more.csv --drop-empty", "Dropped 2 of 42 rows of more.csv,", 2 * ROWS),
+        (
+            "--train copies.csv --hold-out 0.2",
+            "Held out 10 of 50 rows of copies.csv for validation.",
+            COPIES,
+        ),
+        (
+            "--train more.csv --validation more.csv --drop-empty",
+            "Dropped 2 of 42 rows of more.csv,",
+            2 * ROWS,
+        ),
     ],
 )
 def test_rows_that_change_are_written_next_to_the_config(here, options, note, rows):
@@ -116,9 +186,14 @@ def test_rows_that_change_are_written_next_to_the_config(here, options, note, ro
     assert files == {split: f"held.{split}.parquet" for split in ("train", "validation")}
     train, held = (rows_in(here / file) for file in files.values())
     assert sorted(train + held) == sorted(rows)
-    assert "drop" in options or not {text for text, _ in train} & {text for text, _ in held}, "copies stay in one split"
+    assert "drop" in options or not {text for text, _ in train} & {text for text, _ in held}, (
+        "copies stay in one split"
+    )
     (here / "held.yaml").unlink()
-    assert "held.train.parquet exists, and papa never" in init("held.yaml", *options.split(), code=2).stderr
+    assert (
+        "held.train.parquet exists, and papa never"
+        in init("held.yaml", *options.split(), code=2).stderr
+    )
     (here / "link.yaml").symlink_to("nowhere/link.yaml")
     assert "give another FILE" in init("link.yaml", *options.split(), code=2).stderr
     assert not [*here.glob("link.*.parquet")], "rows without a config"
@@ -128,19 +203,30 @@ def test_rows_that_change_are_written_next_to_the_config(here, options, note, ro
 def test_strange_file_names_stay_what_they_are(here, name):
     """The config goes through, and a shell takes what is said to be done next."""
     (here / f"{name}.csv").write_text((here / "train.csv").read_text())
-    content = json.loads(init(f"{name}.yaml", "--train", f"{name}.csv", "--hold-out", "1/2", "--json").stdout)
-    assert content["files"] == {split: f"{name}.{split}.parquet" for split in ("train", "validation")}
+    content = json.loads(
+        init(f"{name}.yaml", "--train", f"{name}.csv", "--hold-out", "1/2", "--json").stdout
+    )
+    assert content["files"] == {
+        split: f"{name}.{split}.parquet" for split in ("train", "validation")
+    }
     assert loaded(f"{name}.yaml")["corpora"]["texts"]["files"] == content["files"]
     assert [shlex.split(command)[-1] for command in content["next"]] == [f"{name}.yaml"] * 2
-    assert sorted(row for file in content["files"].values() for row in rows_in(Path(file))) == sorted(ROWS)
+    assert sorted(
+        row for file in content["files"].values() for row in rows_in(Path(file))
+    ) == sorted(ROWS)
 
 
-@pytest.mark.parametrize("text", ["a\nname: other\u2028", "it's # 5", "- on", "[x], {y}", "{{ name }}", "key: value"])
+@pytest.mark.parametrize(
+    "text", ["a\nname: other\u2028", "it's # 5", "- on", "[x], {y}", "{{ name }}", "key: value"]
+)
 def test_values_of_a_data_set_end_no_comment_and_no_value(text):
     reasons = dict.fromkeys(("first", "label", "slots", "metric"), text)
     files = {"train": "a.csv", "validation": "b.csv"}
     data = DataSet(files, {"first": text.split("\n")[0], "label": "l"}, "accuracy", 3, reasons)
-    settings = {"seeds": np.arange(2), "fractions": [1, Fraction(1, 2)]}  # any sequence and number of Python
+    settings = {
+        "seeds": np.arange(2),
+        "fractions": [1, Fraction(1, 2)],
+    }  # any sequence and number of Python
     config = config_of(yaml.safe_load(config_text("c", "owner/name", data, {}, settings)))
     assert (config.name, config.corpora["texts"].first) == ("c", text.split("\n")[0])
     assert (config.run.seeds, config.run.fractions) == ((0, 1), ("1", "1/2"))
@@ -150,15 +236,33 @@ def test_values_of_a_data_set_end_no_comment_and_no_value(text):
     ("arguments", "expected"),
     [
         ("--train nowhere.csv", "There is no file nowhere.csv"),
-        ("--train train.csv --hold-out 1", "share of texts to hold out is 1; it must be between 0 and 1"),
-        ("--train train.csv --hold-out 1/50", "4 distinct texts of train.csv are too few to hold some out"),
+        (
+            "--train train.csv --hold-out 1",
+            "share of texts to hold out is 1; it must be between 0 and 1",
+        ),
+        (
+            "--train train.csv --hold-out 1/50",
+            "4 distinct texts of train.csv are too few to hold some out",
+        ),
         ("--train train.csv --validation train.csv --hold-out 0.2", "give only one"),
-        ("--train train.csv --seeds a", "--seeds is 'a', but must be whole numbers separated by commas"),
-        ("--train train.txt --model models/GPT2LMHeadModel --seeds 1", "Nothing is trained here, so seeds has"),
+        (
+            "--train train.csv --seeds a",
+            "--seeds is 'a', but must be whole numbers separated by commas",
+        ),
+        (
+            "--train train.txt --model models/GPT2LMHeadModel --seeds 1",
+            "Nothing is trained here, so seeds has",
+        ),
         ("--train train.csv --column label=nope", "has no column 'nope'"),
         ("--train train.csv --validation other.csv", "other.csv has no column"),
-        ("--train ids.csv", "ids.csv has no column that is surely the label; give --column label=COLUMN"),
-        ("--train none.csv --column first=text --drop-empty", "Each of the 2 rows of none.csv lacks a text or a label"),
+        (
+            "--train ids.csv",
+            "ids.csv has no column that is surely the label; give --column label=COLUMN",
+        ),
+        (
+            "--train none.csv --column first=text --drop-empty",
+            "Each of the 2 rows of none.csv lacks a text or a label",
+        ),
         ("--model ./gone", "neither a folder here, nor an id"),
         ("exists.yaml", "exists.yaml exists, and papa never overwrites a file"),
     ],
@@ -167,15 +271,20 @@ def test_what_is_wrong_is_one_sentence_and_nothing_is_written(here, arguments, e
     (here / "exists.yaml").write_text("name: mine\n")
     result = init(*arguments.split(), code=2)
     assert expected in result.stderr and len(result.stderr.splitlines()) == 1 and not result.stdout
-    assert not (here / "papa.yaml").exists() and (here / "exists.yaml").read_text() == "name: mine\n"
+    assert (
+        not (here / "papa.yaml").exists() and (here / "exists.yaml").read_text() == "name: mine\n"
+    )
 
 
 def test_a_config_elsewhere_runs_from_there(here, monkeypatch):
     """Paths start from the current folder, so they are absolute where the config is in another."""
-    init("studies/mood.yaml", *"--train train.csv --validation dev.csv --model models/small".split())
+    init(
+        "studies/mood.yaml", *"--train train.csv --validation dev.csv --model models/small".split()
+    )
     monkeypatch.chdir(here / "studies")
     config = loaded("mood.yaml")
     assert config["models"]["small"]["path"] == str(here / "models/small")
     assert config["corpora"]["texts"]["files"] == {
-        split: str(here / f"{name}.csv") for split, name in (("train", "train"), ("validation", "dev"))
+        split: str(here / f"{name}.csv")
+        for split, name in (("train", "train"), ("validation", "dev"))
     }

@@ -32,14 +32,18 @@ def crossed(
     by_order, by_seed, by_unit, rest = (
         spread * chance.normal(size=(quantities, *shape))
         for spread, shape in zip(
-            spreads, ((orders, 1, 1), (1, seeds, 1), (1, 1, units), (orders, seeds, units)), strict=True
+            spreads,
+            ((orders, 1, 1), (1, seeds, 1), (1, 1, units), (orders, seeds, units)),
+            strict=True,
         )
     )
     return by_order + by_seed + by_unit + rest + np.arange(quantities, 0, -1)[:, None, None, None]
 
 
 def plain(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    half = stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
+    half = (
+        stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
+    )
     return float(values.mean() - half), float(values.mean() + half)
 
 
@@ -65,7 +69,9 @@ def test_if_only_seeds_vary_the_interval_is_that_of_t():
     for shift in (0.0, 0.8):
         shifted = of_seeds(values - shift).estimate([1.0])
         assert shifted.p() == pytest.approx(stats.ttest_1samp(values, shift).pvalue, rel=1e-6)
-        assert shifted.above() == (stats.ttest_1samp(values, shift, alternative="greater").pvalue < 0.05)
+        assert shifted.above() == (
+            stats.ttest_1samp(values, shift, alternative="greater").pvalue < 0.05
+        )
     # the same of examples, if they lean to no side
     values = np.array([-3.0, -1.0, -0.5, 0.5, 1.0, 3.0]) + 7
     estimate = spread_of(np.broadcast_to(values, (1, 4, 3, 6))).estimate([1.0])
@@ -79,7 +85,11 @@ def test_the_variance_of_two_ways_is_the_classical_one():
     rows, columns = [5.0, 6.0, 7.0], [6.0, 9.0, 6.0, 3.0]
     of_rows = 4 * sum((mean - 6) ** 2 for mean in rows) / 2
     of_columns = 3 * sum((mean - 6) ** 2 for mean in columns) / 3
-    left = [table[row, column] - rows[row] - columns[column] + 6 for row in range(3) for column in range(4)]
+    left = [
+        table[row, column] - rows[row] - columns[column] + 6
+        for row in range(3)
+        for column in range(4)
+    ]
     of_both = sum(value**2 for value in left) / 6
     assert (of_rows, of_columns) == (4, 18) and of_both == 3
     spread = spread_of(table[None, None])
@@ -119,7 +129,9 @@ def test_a_bound_is_below_a_margin_where_the_contrast_is_below_0():
     verdicts = set()
     for seed in range(40):
         values = crossed(seed, (3, 2, 3, 80), (0.02, 0.02, 0.3, 0.2))
-        values[:, :, :, :3] += np.array([0.0, 0.0, -5.0])[:, None, None, None] * (seed % 2)  # few examples are lost
+        values[:, :, :, :3] += np.array([0.0, 0.0, -5.0])[:, None, None, None] * (
+            seed % 2
+        )  # few examples are lost
         values += np.array([-2.0, -4.5, 0.0])[:, None, None, None]
         spread = spread_of(values, 1.0)
         bound = spread.ratio(above, below).bound
@@ -135,7 +147,9 @@ def random_counts(metric: str, units: int = 60) -> Counts:
     chance = np.random.default_rng(3)
     if MEASURES[metric].column != "predicted":
         tokens = chance.integers(1, 9, units).astype(float)
-        return np.stack([np.stack([tokens * chance.exponential(2, units), tokens], axis=1) for _ in range(2)])
+        return np.stack(
+            [np.stack([tokens * chance.exponential(2, units), tokens], axis=1) for _ in range(2)]
+        )
     names = ["O", "B-X", "I-X", "B-Y"][: 2 if metric == "f1" else 4]
     unit = np.repeat(np.arange(units), chance.integers(1, 6, units))
     gold = chance.integers(0, len(names), len(unit))
@@ -154,7 +168,9 @@ def test_pseudo_values_have_the_score_as_their_mean(metric):
     without = [measure.score(np.delete(counts[0], unit, axis=0).sum(0)) for unit in range(60)]
     assert np.ptp(values[0] + 59 * np.array(without)) == pytest.approx(0, abs=1e-9)
     # the only unit has the score
-    assert pseudo_values(measure, counts[:, :1])[:, 0].tolist() == measure.score(counts[:, 0]).tolist()
+    assert (
+        pseudo_values(measure, counts[:, :1])[:, 0].tolist() == measure.score(counts[:, 0]).tolist()
+    )
 
 
 def errors(seeds: int) -> tuple[list[float], list[float]]:
@@ -167,8 +183,13 @@ def errors(seeds: int) -> tuple[list[float], list[float]]:
     one_sided, two_sided = [], []
     for share in (0.1, 0.3, 0.6, 0.8, 0.9, 0.95, 1.0):
         parts = np.stack([squares * share, np.full_like(squares, 1 - share)], axis=1)
-        intervals = [Spread(np.zeros(1), part[:, None, None], *about).estimate([1.0]).interval() for part in parts]
-        one_sided.append(float(weights / 2 @ stats.norm.sf([interval.bound for interval in intervals])))
+        intervals = [
+            Spread(np.zeros(1), part[:, None, None], *about).estimate([1.0]).interval()
+            for part in parts
+        ]
+        one_sided.append(
+            float(weights / 2 @ stats.norm.sf([interval.bound for interval in intervals]))
+        )
         two_sided.append(float(weights @ stats.norm.sf([interval.high for interval in intervals])))
     return one_sided, two_sided
 
@@ -217,7 +238,9 @@ def test_what_is_known_has_an_interval_of_no_width_and_a_share_of_nothing_has_no
     estimate = equal.estimate([1, 0])
     assert estimate.interval() == (0.5, 0.5, 0.5, 0.5) and estimate.p() == 0 and estimate.above()
     assert set(estimate.shares.values()) == {0.0} and equal.estimate(LOST).p() == 1
-    constant = spread_of(np.broadcast_to(np.array([0.1, 0.7, 0.4])[:, None, None, None], (3, 1, 3, 7)))
+    constant = spread_of(
+        np.broadcast_to(np.array([0.1, 0.7, 0.4])[:, None, None, None], (3, 1, 3, 7))
+    )
     assert constant.ratio([0, 1, -1], [-1, 1, 0]) == pytest.approx(Interval(0.5, 0.5, 0.5, 0.5))
     values = crossed(12, (3, 1, 4, 50)) + np.array([3.0, 0.0, 0.0])[:, None, None, None]
     ratio = spread_of(values, 1.0).ratio([0.5, -0.5, 0], [1, -1, 0])
@@ -235,7 +258,9 @@ def test_independent_estimates_add_their_variances():
     assert both.mean == pytest.approx(second.mean - first.mean)
     assert both.variance == pytest.approx(first.variance + second.variance)
     task = Estimate(0.1, 0.01, 2.0, dict.fromkeys(SOURCES, 0.0))
-    assert task.minus(task).freedom == pytest.approx(4), "alike estimates add their degrees of freedom"
+    assert task.minus(task).freedom == pytest.approx(4), (
+        "alike estimates add their degrees of freedom"
+    )
 
 
 def by_hand(tables: list[np.ndarray], weights: list[list[float]], shared: bool) -> float:
@@ -243,7 +268,10 @@ def by_hand(tables: list[np.ndarray], weights: list[list[float]], shared: bool) 
 
     It is that of seeds, plus that of units, minus that of both together; `shared` units are those of one corpus.
     """
-    sums = [np.einsum("q,qsu->su", part, table[:, 0]) for part, table in zip(weights, tables, strict=True)]
+    sums = [
+        np.einsum("q,qsu->su", part, table[:, 0])
+        for part, table in zip(weights, tables, strict=True)
+    ]
     blocks = [sum(sums[1:], sums[0])] if shared else sums
     variance = sum(block.mean(1) for block in sums).var(ddof=1) / len(sums[0])
     for block in blocks:
@@ -257,7 +285,10 @@ def by_hand(tables: list[np.ndarray], weights: list[list[float]], shared: bool) 
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_sum_over_tasks_adds_the_effects_of_a_seed_before_it_squares_them(shared):
     second = 31 if shared else 43
-    tables = [crossed(seed, (quantities, 1, 5, size)) for seed, quantities, size in ((21, 2, 31), (22, 3, second))]
+    tables = [
+        crossed(seed, (quantities, 1, 5, size))
+        for seed, quantities, size in ((21, 2, 31), (22, 3, second))
+    ]
     tables[1] += 0.8 * tables[0].mean((0, 1, 3))[None, None, :, None]
     weights = [[1.0, -0.5], [0.3, -1.0, 2.0]]
     corpora = [[PseudoValues(table)] for table in tables]
@@ -278,7 +309,9 @@ def test_a_task_with_missing_units_keeps_its_mean_and_its_variance():
         weights = np.zeros(4)
         weights[task] = LOST
         estimate, alone = spread.estimate(weights.tolist()), spread_of(table).estimate(LOST)
-        assert (estimate.mean, estimate.variance) == pytest.approx((alone.mean, alone.variance), rel=0.01)
+        assert (estimate.mean, estimate.variance) == pytest.approx(
+            (alone.mean, alone.variance), rel=0.01
+        )
     # the units that both tasks have are paired by their index
     same = Spread.over([[PseudoValues(whole), PseudoValues(whole[..., units], units=units)]])
     assert same.estimate([1, 0, -1, 0]).variance < 0.3 * same.estimate([1, 0, 0, 0]).variance
@@ -286,14 +319,18 @@ def test_a_task_with_missing_units_keeps_its_mean_and_its_variance():
 
 def test_what_was_not_tested_is_none_of_the_tests():
     assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
-    assert holm([0.04, math.nan, 0.01, 0.03]) == pytest.approx([0.06, math.nan, 0.03, 0.06], nan_ok=True)
+    assert holm([0.04, math.nan, 0.01, 0.03]) == pytest.approx(
+        [0.06, math.nan, 0.03, 0.06], nan_ok=True
+    )
     assert holm([]) == []
 
 
 def test_the_smallest_margin_shrinks_with_seeds_and_passes_as_often_as_it_says():
     margins = [smallest_margin(seeds, 0.1, 0.02) for seeds in (3, 5, 10, 100)]
     assert margins == sorted(margins, reverse=True)
-    assert smallest_margin(5, 0.0, 0.02) == pytest.approx((stats.norm.ppf(0.95) + stats.norm.ppf(0.8)) * 0.02)
+    assert smallest_margin(5, 0.0, 0.02) == pytest.approx(
+        (stats.norm.ppf(0.95) + stats.norm.ppf(0.8)) * 0.02
+    )
     chance = np.random.default_rng(16)
     values = chance.normal(0, 0.1, (2000, 5))
     bounds = values.mean(1) + stats.t.ppf(0.95, 4) * values.std(1, ddof=1) / math.sqrt(5)
@@ -302,7 +339,12 @@ def test_the_smallest_margin_shrinks_with_seeds_and_passes_as_often_as_it_says()
 
 @pytest.mark.parametrize(
     "world",
-    [BASE, MATTHEWS, replace(BASE, rows=0.03), *(replace(BASE, gaps=(0.0, 0.0), **like) for like in ({}, ALIKE))],
+    [
+        BASE,
+        MATTHEWS,
+        replace(BASE, rows=0.03),
+        *(replace(BASE, gaps=(0.0, 0.0), **like) for like in ({}, ALIKE)),
+    ],
     ids=["one floor", "Matthews", "training rows differ", "three floors", "three floors, alike"],
 )
 def test_few_claims_are_wrong_and_most_intervals_hold_the_reliance(world):

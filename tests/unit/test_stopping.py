@@ -25,10 +25,17 @@ with resumable():
 """
 
 
-@pytest.mark.parametrize("signals", [[INT], [TERM], [INT, INT, INT], [TERM, INT, TERM], [INT, TERM]])
+@pytest.mark.parametrize(
+    "signals", [[INT], [TERM], [INT, INT, INT], [TERM, INT, TERM], [INT, TERM]]
+)
 def test_the_last_line_says_how_to_resume_and_the_code_names_the_first_signal(signals):
     printed, ended = stopped(WORK.format(ending=""), *signals)
-    assert printed == ["working", "tidying up", "tidy", "Stopped. `papa run 'my config.yaml'` resumes."]
+    assert printed == [
+        "working",
+        "tidying up",
+        "tidy",
+        "Stopped. `papa run 'my config.yaml'` resumes.",
+    ]
     assert ended == 128 + signals[0]
 
 

@@ -28,7 +28,11 @@ def stages(tiny, corpus, data, metric):
 
         def behind(self, variant):
             parts = jobs.variant_named(variant)
-            given = {"constants": self.constants} if parts.constant and not parts.constant.data_free else {}
+            given = (
+                {"constants": self.constants}
+                if parts.constant and not parts.constant.data_free
+                else {}
+            )
             return given | ({"weights": self.weights} if parts.order else {})
 
         def stored(self, variant):
@@ -56,7 +60,9 @@ def test_streamed_equals_stored(stages, variant):
     streamed, of_streamed = stages.streamed(variant)
     # a rounding of float16 may fall the other way if a batch is another
     torch.testing.assert_close(of_streamed, of_stored, atol=2e-3, rtol=0)
-    assert [streamed[key] for key in ("kept", "heads")] == [stored[key] for key in ("kept", "heads")]
+    assert [streamed[key] for key in ("kept", "heads")] == [
+        stored[key] for key in ("kept", "heads")
+    ]
     assert streamed["score"] == pytest.approx(stored["score"], abs=0.04)
     assert streamed["curve"] == pytest.approx(stored["curve"], abs=1e-3)
 
@@ -64,10 +70,15 @@ def test_streamed_equals_stored(stages, variant):
 TRAINED = [("text", "average-trained/lambda-0/kept-1of2"), ("text", "toeplitz-trained/all")]
 
 
-@pytest.mark.parametrize(("corpus", "variant"), [*TRAINED, ("words", "average-trained/all")], indirect=["corpus"])
+@pytest.mark.parametrize(
+    ("corpus", "variant"), [*TRAINED, ("words", "average-trained/all")], indirect=["corpus"]
+)
 def test_constants_are_trained_only_for_replaced_heads(stages, loaded, corpus, variant):
     run, state = stages.streamed(variant)
-    replaced, parts = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)], jobs.variant_named(variant)
+    replaced, parts = (
+        [(layer, head) for layer in range(LAYERS) for head in range(HEADS)],
+        jobs.variant_named(variant),
+    )
     if parts.order is not None:
         settings = jobs.variant_of(variant)
         job = jobs.job(settings, corpus / "s", **stages.behind(variant))
@@ -95,14 +106,18 @@ def test_trained_constants_are_what_the_written_ones_give(stages, corpus, data):
     hidden = torch.stack(model.run(model.pack(batch), model.replacement(matrices)), dim=1)
     labels = read_table(data["labels"])["label t"].to_pylist()[-len(part) :]
     probe = SequenceProbe(LAYERS + 1, CORPUS_SLOTS, model.hidden, 2)
-    probe.load_state_dict({name: values for name, values in state.items() if name not in ("heads", "matrices")})
+    probe.load_state_dict(
+        {name: values for name, values in state.items() if name not in ("heads", "matrices")}
+    )
     right = probe.eval().packed(hidden, batch).argmax(-1) == torch.tensor(labels)
     assert float(right.float().mean()) == pytest.approx(run["score"])
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 @pytest.mark.parametrize("variant", [ALL, "average-trained/all"])
-def test_the_model_drops_while_a_probe_trains_and_not_while_it_is_scored(stages, variant, monkeypatch):
+def test_the_model_drops_while_a_probe_trains_and_not_while_it_is_scored(
+    stages, variant, monkeypatch
+):
     asked, plain_run = [], papa.Model.run
 
     def run(model, packed, replacement=None, dropout=False):
@@ -113,7 +128,9 @@ def test_the_model_drops_while_a_probe_trains_and_not_while_it_is_scored(stages,
     monkeypatch.setattr(papa.Model, "run", run)
     first, again = (stages.streamed(variant, encoder_dropout=True) for _ in range(2))
     assert set(asked) == {(True, False), (False, True)}
-    assert first[0] == again[0] and all(torch.equal(first[1][name], again[1][name]) for name in first[1])
+    assert first[0] == again[0] and all(
+        torch.equal(first[1][name], again[1][name]) for name in first[1]
+    )
     assert first[0]["curve"] != plain["curve"]
 
 
@@ -137,7 +154,9 @@ def test_further_validation_splits_have_outcomes_of_their_own(stages, corpus, da
         more = table.slice(TRAIN)
         if name == "labels":
             rows = more["label t"].to_pylist()
-            turned = [[1 - label for label in row] if isinstance(row, list) else 1 - row for row in rows]
+            turned = [
+                [1 - label for label in row] if isinstance(row, list) else 1 - row for row in rows
+            ]
             more = more.set_column(2, "label t", pa.array(turned, more["label t"].type))
         parts = [more.set_column(0, "split", pa.array([split] * VALIDATION)) for split in names]
         if name == "tokens":
@@ -153,13 +172,23 @@ def test_further_validation_splits_have_outcomes_of_their_own(stages, corpus, da
         assert jobs.score(corpus / "run.parquet", data["labels"], metric, "alpha") == turned_around
         torch.testing.assert_close(probe, before[1], atol=2e-3, rtol=0)
         table = read_table(corpus / "run.parquet")
-        splits = {split: table.filter(pc.equal(table["split"], split)) for split in ("validation", *names)}
+        splits = {
+            split: table.filter(pc.equal(table["split"], split)) for split in ("validation", *names)
+        }
         assert pa.concat_tables(splits.values()).equals(table)
         same = [name for name in table.column_names if name != "split"]
-        assert splits["zeta"].select(same) == splits["alpha"].select(same) == splits["validation"].select(same)
+        assert (
+            splits["zeta"].select(same)
+            == splits["alpha"].select(same)
+            == splits["validation"].select(same)
+        )
     # what comes back from a checkpoint is in an order of its own
     splits = Tokens.read(corpus / "tokens.parquet")
     labels = GoldLabels.read(data["labels"], "label t", splits["train"])
     labelled = Labelled(splits, ProbeSizes(LAYERS + 1, 35, CORPUS_SLOTS, 0.4, 0.0), labels)
-    items = {split: values[values != IGNORED] for split, values in labelled.labels.items() if split != "train"}
+    items = {
+        split: values[values != IGNORED]
+        for split, values in labelled.labels.items()
+        if split != "train"
+    }
     assert labelled.table(items).equals(labelled.table(dict(sorted(items.items()))))

@@ -8,7 +8,19 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 import pytest
-from finished import CHANCE, CONFIG, HEADS, LAYERS, SLOTS, TASK, TITLE, averages, learned, page_of, write_results
+from finished import (
+    CHANCE,
+    CONFIG,
+    HEADS,
+    LAYERS,
+    SLOTS,
+    TASK,
+    TITLE,
+    averages,
+    learned,
+    page_of,
+    write_results,
+)
 
 import papa
 from papa.files import read_json, read_table
@@ -34,16 +46,22 @@ def test_tables_are_those_in_the_folder(study, loaded):
     assert str(loaded.claims).startswith(" ".join(claims["sentences"]))
     outcomes = read_table(study.folder / "tables/outcomes.parquet").to_pandas()
     assert loaded.outcomes.equals(outcomes) and loaded.page == study.folder / "report/index.html"
-    reliances = loaded.reliance[loaded.reliance["subset"].isna()].set_index(["line", "task"])["reliance"]
+    reliances = loaded.reliance[loaded.reliance["subset"].isna()].set_index(["line", "task"])[
+        "reliance"
+    ]
     first = {"grid": "scores_by_heads_replaced", "model": "small", "task": TITLE, "fraction": "0"}
     [claim] = (claim for claim in claims["claims"] if first.items() <= claim.items())
-    assert reliances["small", TITLE] == claim["reliance"] > 0.6 and np.isnan(reliances["small", "Second"])
+    assert reliances["small", TITLE] == claim["reliance"] > 0.6 and np.isnan(
+        reliances["small", "Second"]
+    )
 
 
 def test_a_study_of_several_models_and_tasks_names_them(loaded):
     curve = loaded.curve
     assert set(curve["model"]) == {"small", "other"} and set(curve["task"]) == {"first", "second"}
-    weights = loaded.heads.set_index(["model", "task", "constant", "seed", "layer", "head"])["value"].sort_index()
+    weights = loaded.heads.set_index(["model", "task", "constant", "seed", "layer", "head"])[
+        "value"
+    ].sort_index()
     expected = [learned(0, head) for head in range(LAYERS * HEADS)]
     for model, task in (("small", "second"), ("other", "first")):
         np.testing.assert_allclose(weights.loc[(model, task, "average", 0)], expected)
@@ -57,7 +75,9 @@ def test_a_study_of_several_models_and_tasks_names_them(loaded):
         (("first", "small", "zeros"), "The study has no constant 'zeros'; give one of: average."),
     ],
 )
-def test_constants_are_those_of_the_model_and_the_task_and_a_wrong_name_gets_a_sentence(loaded, asked, message):
+def test_constants_are_those_of_the_model_and_the_task_and_a_wrong_name_gets_a_sentence(
+    loaded, asked, message
+):
     np.testing.assert_array_equal(loaded.constants("first", "small").mean, averages().mean)
     with pytest.raises(papa.InputError, match=re.escape(message)):
         loaded.constants(*asked)
@@ -67,28 +87,52 @@ def test_constants_are_those_of_the_model_and_the_task_and_a_wrong_name_gets_a_s
     ("cut", "listed", "expected"),
     [
         ((1, 1), ["b", "a"], ""),
-        ((2, 60), ["b", "a"], "than slots: 2 of 100 training rows of T, U (m); 60 of 100 validation rows of T, U (m)."),
-        ((0, 0), None, "F1 is that of b, the class of 90% of the training rows; if a is the class of interest"),
+        (
+            (2, 60),
+            ["b", "a"],
+            "than slots: 2 of 100 training rows of T, U (m); 60 of 100 validation rows of T, U (m).",
+        ),
+        (
+            (0, 0),
+            None,
+            "F1 is that of b, the class of 90% of the training rows; if a is the class of interest",
+        ),
     ],
 )
 def test_notes_on_data_are_cut_texts_and_f1_of_the_more_frequent_class(cut, listed, expected):
-    sizes = {"rows_train": 100, "rows_validation": 100, "cut_train": cut[0], "cut_validation": cut[1]}
-    rows = [{"main": True, "task": name, "title": name.upper(), "model": "m", "metric": "f1"} | sizes for name in "tu"]
+    sizes = {
+        "rows_train": 100,
+        "rows_validation": 100,
+        "cut_train": cut[0],
+        "cut_validation": cut[1],
+    }
+    rows = [
+        {"main": True, "task": name, "title": name.upper(), "model": "m", "metric": "f1"} | sizes
+        for name in "tu"
+    ]
     labels = {"t": {"names": ["a", "b"], "train_counts": [10, 90]}}
     facts = {"texts": {"labels": labels, "shared": {}, "rows": {"validation": 100}}}
     tasks = dict.fromkeys("tu", SimpleNamespace(corpus="texts", labels=listed))
-    said = " ".join(data_notes(SimpleNamespace(tasks=tasks, pairs=[("m", "t")]), facts, pd.DataFrame(rows)))
+    said = " ".join(
+        data_notes(SimpleNamespace(tasks=tasks, pairs=[("m", "t")]), facts, pd.DataFrame(rows))
+    )
     assert expected in said and bool(said) == bool(expected)
 
 
 def test_a_saved_study_needs_nothing_else(study, loaded, tmp_path):
     page = loaded.save(tmp_path / "saved")
-    assert page == tmp_path / "saved/report/index.html" and page.read_text() == loaded.page.read_text()
+    assert (
+        page == tmp_path / "saved/report/index.html" and page.read_text() == loaded.page.read_text()
+    )
     with pytest.raises(papa.InputError, match="saved exists"):
         loaded.save(tmp_path / "saved")
     moved = shutil.move(tmp_path / "saved", tmp_path / "moved")
     again = papa.load(moved)
-    assert again.summary.equals(loaded.summary) and again.heads.equals(loaded.heads) and again.claims == loaded.claims
+    assert (
+        again.summary.equals(loaded.summary)
+        and again.heads.equals(loaded.heads)
+        and again.claims == loaded.claims
+    )
     np.testing.assert_array_equal(again.constants("second", "other").mean, averages().mean)
     shutil.rmtree(tmp_path / "moved/averages")
     with pytest.raises(papa.InputError, match="are missing; run the study again to compute them"):
@@ -106,16 +150,24 @@ def test_cut_texts_are_those_of_the_slots_that_probes_see(tmp_path):
     """To average the texts of the second corpus for the first, they are tokenized with the slots of the first."""
     texts = CONFIG["corpora"]["texts"]
     corpora = {"texts": texts, "long": texts | {"slots": SLOTS + 4}}
-    tasks = {name: TASK | {"corpus": corpus, "label": name} for name, corpus in zip("ab", corpora, strict=True)}
+    tasks = {
+        name: TASK | {"corpus": corpus, "label": name}
+        for name, corpus in zip("ab", corpora, strict=True)
+    }
     run = CONFIG["run"] | {"tasks": ["a", "b"], "constants": ["average-of-long"]}
     runs = write_results(tmp_path, grids={}, corpora=corpora, tasks=tasks, run=run).runs
-    assert runs.groupby("task")["cut_validation"].unique().map(list).to_dict() == {"a": [0], "b": [4]}
+    assert runs.groupby("task")["cut_validation"].unique().map(list).to_dict() == {
+        "a": [0],
+        "b": [4],
+    }
 
 
 def test_outcomes_of_the_same_texts_are_paired_whatever_other_tasks_there_are(tmp_path):
     run, tasks = CONFIG["run"] | {"tasks": ["first"]}, {"first": CONFIG["tasks"]["first"]}
     both, one = (
-        write_results(tmp_path / name, grids={}, **changes).outcomes_table()[1]["tasks"]["first"]["texts"]
+        write_results(tmp_path / name, grids={}, **changes).outcomes_table()[1]["tasks"]["first"][
+            "texts"
+        ]
         for name, changes in (("both", {}), ("one", {"run": run, "tasks": tasks}))
     )
     assert both == one

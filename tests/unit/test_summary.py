@@ -31,14 +31,22 @@ SCALE = 9.0
 Scores = Mapping[str, Sequence[float]]
 
 
-def scored(scores: Scores, task: str = "t", subsets: Any = None, readings: Any = None, **columns: Any) -> pd.DataFrame:
+def scored(
+    scores: Scores, task: str = "t", subsets: Any = None, readings: Any = None, **columns: Any
+) -> pd.DataFrame:
     """A table of runs from the scores of seeds by fraction; `subsets` and `readings` add to the main score."""
     rows = []
     for fraction, of_seeds in scores.items():
         for seed, score in enumerate(of_seeds):
             record = run_record(task, fraction, seed)
             row = {name: record[name] for name in RUN_COLUMNS if name in record} | {"title": task}
-            row |= {"metric": "accuracy", "main": True, "subset": "all", "score": score, "examples": 53} | columns
+            row |= {
+                "metric": "accuracy",
+                "main": True,
+                "subset": "all",
+                "score": score,
+                "examples": 53,
+            } | columns
             rows.append(row)
             for name, more in (subsets or {}).items():
                 rows.append(row | {"subset": name, "score": score + more, "examples": 29})
@@ -52,8 +60,16 @@ def summary(*runs: pd.DataFrame) -> pd.DataFrame:
     table = pd.concat(runs, ignore_index=True)
     unknown = dict.fromkeys(RELIANCE_COLUMNS, np.nan) | {"status": "one seed, so no interval"}
     keys = [*SHARED_WITH_ORIGINAL, *VARIANT_KEYS]
-    measured = without_draws(table).groupby(keys, dropna=False)["score"].std().mul(SCALE).rename("half_width")
-    return summary_of(table, measured.reset_index().astype(dict.fromkeys(VARIANT_KEYS, object)).assign(**unknown))
+    measured = (
+        without_draws(table)
+        .groupby(keys, dropna=False)["score"]
+        .std()
+        .mul(SCALE)
+        .rename("half_width")
+    )
+    return summary_of(
+        table, measured.reset_index().astype(dict.fromkeys(VARIANT_KEYS, object)).assign(**unknown)
+    )
 
 
 def rows_of(*runs: pd.DataFrame) -> list[dict[str, Any]]:
@@ -63,7 +79,9 @@ def rows_of(*runs: pd.DataFrame) -> list[dict[str, Any]]:
 
 def page_of(folder: Path, *runs: pd.DataFrame) -> str:
     frame = summary(*runs)
-    write_pages(TITLE, tables_of(frame), legend(frame), folder / "summary.md", folder / "summary.tex")
+    write_pages(
+        TITLE, tables_of(frame), legend(frame), folder / "summary.md", folder / "summary.tex"
+    )
     return (folder / "summary.md").read_text(encoding="utf-8")
 
 
@@ -73,7 +91,10 @@ def test_runs_become_one_row_per_metric_and_subset():
     about = {"task": "pos", "model": "tiny", "metric": "f1", "subset": ["a", "a", "", "", "b", "b"]}
     outcomes = labelled(right, gold=[0, 0, 0, 1, 1, 1], **about)
     table = collect_runs([run_record("pos", "1/2", 1)], [outcomes], {"pos": "POS"})
-    assert list(table.columns) == list(RUN_COLUMNS) and without_draws(table)["order"].tolist() == ["lambda"] * 4
+    assert (
+        list(table.columns) == list(RUN_COLUMNS)
+        and without_draws(table)["order"].tolist() == ["lambda"] * 4
+    )
     assert table[["metric", "main", "subset", "score", "examples"]].to_numpy().tolist() == [
         ["f1", True, "all", pytest.approx(4 / 6), 6],
         ["accuracy", False, "all", pytest.approx(4 / 6), 6],
@@ -81,8 +102,17 @@ def test_runs_become_one_row_per_metric_and_subset():
         ["f1", True, "b", pytest.approx(2 / 3), 2],
     ]
     first = table.iloc[0]
-    assert (first["title"], first["order"], first["fraction"], first["kept"]) == ("POS", "lambda-0", "1/2", 12)
-    assert (first["rows_train"], first["rows_available_train"], first["cut_validation"]) == (1000, 8551, 2)
+    assert (first["title"], first["order"], first["fraction"], first["kept"]) == (
+        "POS",
+        "lambda-0",
+        "1/2",
+        12,
+    )
+    assert (first["rows_train"], first["rows_available_train"], first["cut_validation"]) == (
+        1000,
+        8551,
+        2,
+    )
 
 
 def test_a_setting_has_its_mean_and_the_interval_of_its_outcomes(tmp_path):
@@ -91,10 +121,18 @@ def test_a_setting_has_its_mean_and_the_interval_of_its_outcomes(tmp_path):
     # Deviations -0.2, -0.1, 0.3: variance 0.14 / 2.
     half = SCALE * 0.07**0.5
     assert (row["mean"], row["seeds"]) == (pytest.approx(0.4), 3)
-    assert [row[name] for name in ("half_width", "low", "high")] == pytest.approx([half, 0.4 - half, 0.4 + half])
+    assert [row[name] for name in ("half_width", "low", "high")] == pytest.approx(
+        [half, 0.4 - half, 0.4 + half]
+    )
     runs = scored({"1": [0.8]})
     [row] = rows_of(runs)
-    assert [row[name] for name in ("mean", "seeds", "half_width", "low", "high")] == [0.8, 1, None, None, None]
+    assert [row[name] for name in ("mean", "seeds", "half_width", "low", "high")] == [
+        0.8,
+        1,
+        None,
+        None,
+        None,
+    ]
     assert "| 0.800 |" in page_of(tmp_path, runs)
 
 
@@ -124,7 +162,10 @@ def test_drop_is_null_where_not_defined(tmp_path, original, metric):
 
 
 def test_rows_are_in_the_order_of_fractions():
-    runs = [scored(dict.fromkeys(("0", "1/16", "1", "1/32", "1/2"), (0.5,)), task) for task in ("b", "a")]
+    runs = [
+        scored(dict.fromkeys(("0", "1/16", "1", "1/32", "1/2"), (0.5,)), task)
+        for task in ("b", "a")
+    ]
     rows = rows_of(*runs)
     assert [row["task"] for row in rows] == ["b"] * 5 + ["a"] * 5
     assert [row["fraction"] for row in rows[:5]] == ["1", "1/2", "1/16", "1/32", "0"]
@@ -133,7 +174,12 @@ def test_rows_are_in_the_order_of_fractions():
 def test_markdown_says_what_was_used(tmp_path):
     scores = {"1": (0.80, 0.81), "0": (0.60, 0.61)}
     hostile = {"<img src=x>\n# owned | &": 0.1}
-    runs = scored(scores, title="<script>\n| real", subsets={"lookup": -0.1} | hostile, readings={"chunk_f1": -0.05})
+    runs = scored(
+        scores,
+        title="<script>\n| real",
+        subsets={"lookup": -0.1} | hostile,
+        readings={"chunk_f1": -0.05},
+    )
     page, title = page_of(tmp_path, runs), "&lt;script&gt; \\| real"
     assert "mean over 2 seeds" in page and "## tiny (24 heads): average constants" in page
     for row in (
@@ -143,7 +189,11 @@ def test_markdown_says_what_was_used(tmp_path):
         f"| {title} | Chunk F1 | - | - | 0.755 ±.064 | 0.555 ±.064 | 26.5% | - |",
     ):
         assert row in page
-    assert page.count(f"| {title} | tiny | 1,000 of 8,551 | 7 | all 53 | 2 |") == page.count("8,551") == 1
+    assert (
+        page.count(f"| {title} | tiny | 1,000 of 8,551 | 7 | all 53 | 2 |")
+        == page.count("8,551")
+        == 1
+    )
     assert "<img" not in page and "<script" not in page and "\n# owned" not in page
 
 
@@ -151,7 +201,11 @@ def test_the_end_of_a_run_prints_claims_caveats_and_scores(tmp_path, capsys):
     table = arrow_of(summary(scored({"1": [0.8]})), SUMMARY_COLUMNS)
     write_table(table, tmp_path / "tables/summary.parquet", {})
     table = {"columns": ["line", "heads replaced"], "data": [["m", "8 of 24"]]}
-    claims = {"sentences": ["Much is lost."], "table": table, "notes": ["Rows are also in training."]}
+    claims = {
+        "sentences": ["Much is lost."],
+        "table": table,
+        "notes": ["Rows are also in training."],
+    }
     write_json(claims, tmp_path / "tables/claims.json")
     print_results(tmp_path)
     text = " ".join(capsys.readouterr().out.split())

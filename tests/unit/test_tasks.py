@@ -27,7 +27,9 @@ TRAINING = {"learning_rate": 0.1, "batch_size": 2, "epochs": 1}
 
 
 def task_of(**keys: Any) -> Task:
-    task: Task = TypeAdapter(Task).validate_python({"corpus": "c", "metric": "accuracy"} | TRAINING | keys)
+    task: Task = TypeAdapter(Task).validate_python(
+        {"corpus": "c", "metric": "accuracy"} | TRAINING | keys
+    )
     return task
 
 
@@ -46,7 +48,9 @@ def prepare(tmp_path: Path) -> Prepare:
         corpus: dict[str, Any] | None = None,
         **task: Any,
     ) -> pa.Table:
-        features = {key: {"_type": "ClassLabel", "names": classes} for key, classes in (names or {}).items()}
+        features = {
+            key: {"_type": "ClassLabel", "names": classes} for key, classes in (names or {}).items()
+        }
         metadata = {"huggingface": json.dumps({"info": {"features": features}})}
         files = {"train": tmp_path / "train.parquet", "validation": tmp_path / "validation.parquet"}
         for file, columns in zip(files.values(), (train, validation or train), strict=True):
@@ -54,7 +58,9 @@ def prepare(tmp_path: Path) -> Prepare:
         column = {"words": "words"} if "words" in train else {"first": "text"}
         paths = {split: str(file) for split, file in files.items()}
         source = corpus_of(**{"files": paths, **column, **(corpus or {})})
-        given = {"label": "tag", "metric": "token_accuracy"} if "words" in train else {"label": "label"}
+        given = (
+            {"label": "tag", "metric": "token_accuracy"} if "words" in train else {"label": "label"}
+        )
         run.made = table_of(source, tmp_path, t=task_of(**(given | task)))  # type: ignore[attr-defined]
         return read_table(run.made.path)  # type: ignore[attr-defined]
 
@@ -63,8 +69,14 @@ def prepare(tmp_path: Path) -> Prepare:
 
 def test_the_table_has_texts_labels_subsets_and_clusters_of_the_same_rows(prepare, tmp_path):
     rows = TEXT | {"kind": ["easy", None, "hard"], "document": [7, 7, 3]}
-    table = prepare(rows, {"text": ["d"], "label": ["no"], "kind": ["x"], "document": [4]}, subset="kind")
-    columns = {"split": ["train"] * 3 + ["validation"], "row": [0, 1, 2, 0], "first": ["a", "b", "c", "d"]}
+    table = prepare(
+        rows, {"text": ["d"], "label": ["no"], "kind": ["x"], "document": [4]}, subset="kind"
+    )
+    columns = {
+        "split": ["train"] * 3 + ["validation"],
+        "row": [0, 1, 2, 0],
+        "first": ["a", "b", "c", "d"],
+    }
     columns |= {"label t": [1, 0, 1, 0], "subset t": ["easy", "", "hard", "x"]}
     assert table.to_pydict() == columns and [*texts_in(prepare.made.path)] == columns["first"]
     facts = prepare.made.facts
@@ -73,14 +85,22 @@ def test_the_table_has_texts_labels_subsets_and_clusters_of_the_same_rows(prepar
     assert facts["characters"] == {"train": 3, "validation": 1} and facts["warnings"] == []
     assert facts["sizes"]["train"] == {"words": 1, "design_effect": 1}
     by_column = prepare(rows, rows, corpus={"cluster": "document"})
-    assert by_column.column_names[-1] == "cluster" and by_column["cluster"].to_pylist() == [0, 0, 1] * 2
+    assert (
+        by_column.column_names[-1] == "cluster"
+        and by_column["cluster"].to_pylist() == [0, 0, 1] * 2
+    )
     assert prepare.made.facts["sizes"]["train"]["design_effect"] == pytest.approx(5 / 3)
     prepare(rows, corpus={"cluster": 3})
     assert prepare.made.facts["sizes"]["validation"]["design_effect"] == 3
     assert not prepare(rows, corpus={"cluster": 3}).column_names[4:]
 
 
-ROWS = [["text", "label", "kind", "doc"], ["a b", "yes", "x", "1"], ["c", "no", "", "1"], ["d", "yes", "y", "2"]]
+ROWS = [
+    ["text", "label", "kind", "doc"],
+    ["a b", "yes", "x", "1"],
+    ["c", "no", "", "1"],
+    ["d", "yes", "y", "2"],
+]
 FIRST, LABEL, SUBSET = ("first",), ("label t", "label u"), ("subset t",)
 EVERY, ONLY_ALL = (*FIRST, *LABEL, *SUBSET), ("all",)
 
@@ -102,14 +122,19 @@ EVERY, ONLY_ALL = (*FIRST, *LABEL, *SUBSET), ("all",)
         ("train", "other quotes", None, (), ()),
     ],
 )
-def test_an_edit_changes_the_digests_of_what_it_changes(tmp_path, file, cell, value, changed, parts):
+def test_an_edit_changes_the_digests_of_what_it_changes(
+    tmp_path, file, cell, value, changed, parts
+):
     """Every edit of a file gives a new key."""
     more = ["e", "no", "x", "3"]
 
     def made(edited=None):
         files = {}
         for split in ("train", "validation"):
-            rows, quoting = [[*row] for row in ([*ROWS, more] if split == "train" else ROWS)], csv.QUOTE_MINIMAL
+            rows, quoting = (
+                [[*row] for row in ([*ROWS, more] if split == "train" else ROWS)],
+                csv.QUOTE_MINIMAL,
+            )
             if split == edited or (edited and cell == "a label renamed"):
                 match cell:
                     case "a row less":
@@ -117,7 +142,9 @@ def test_an_edit_changes_the_digests_of_what_it_changes(tmp_path, file, cell, va
                     case "a column more":
                         rows = [[*row, str(number)] for number, row in enumerate(rows)]
                     case "a label renamed":
-                        rows = [[value if field == "no" else field for field in row] for row in rows]
+                        rows = [
+                            [value if field == "no" else field for field in row] for row in rows
+                        ]
                     case "other quotes":
                         quoting = csv.QUOTE_ALL
                     case row, column:
@@ -126,7 +153,9 @@ def test_an_edit_changes_the_digests_of_what_it_changes(tmp_path, file, cell, va
             with open(files[split], "w", newline="", encoding="utf-8") as target:
                 csv.writer(target, quoting=quoting).writerows(rows)
         corpus = corpus_of(files=files, first="text")
-        return table_of(corpus, tmp_path, t=task_of(label="label", subset="kind"), u=task_of(label="label"))
+        return table_of(
+            corpus, tmp_path, t=task_of(label="label", subset="kind"), u=task_of(label="label")
+        )
 
     before, after = made(), made(file)
     different = {
@@ -163,7 +192,10 @@ def test_settings_that_decide_on_the_table_are_in_its_key(prepare, corpus, task,
     before = prepare.made
     prepare(rows, corpus=corpus, **task)
     assert (prepare.made.key != before.key) == key
-    assert (prepare.made.facts["digests"]["train"]["label t"] != before.facts["digests"]["train"]["label t"]) == digest
+    assert (
+        prepare.made.facts["digests"]["train"]["label t"]
+        != before.facts["digests"]["train"]["label t"]
+    ) == digest
 
 
 def test_a_table_that_exists_is_not_read_again(prepare, monkeypatch, tmp_path):
@@ -224,10 +256,15 @@ def test_a_source_that_is_replaced_while_it_is_read_is_refused(monkeypatch, tmp_
 
 def test_pairs_and_words_of_all_types_of_strings_and_lists(prepare, tmp_path):
     pairs = {"text": pa.array(TEXT["text"], pa.large_string()), "other": ["x", "y", "z"]}
-    prepare(pairs | {"label": pa.array(TEXT["label"]).dictionary_encode()}, corpus={"second": "other"})
+    prepare(
+        pairs | {"label": pa.array(TEXT["label"]).dictionary_encode()}, corpus={"second": "other"}
+    )
     assert read_table(prepare.made.path)["second"].to_pylist()[:3] == ["x", "y", "z"]
     large, plain = pa.large_list(pa.large_string()), pa.large_list(pa.string())
-    for words in (WORDS, {"words": pa.array(WORDS["words"], large), "tag": pa.array(WORDS["tag"], plain)}):
+    for words in (
+        WORDS,
+        {"words": pa.array(WORDS["words"], large), "tag": pa.array(WORDS["tag"], plain)},
+    ):
         labels = prepare(words)
         assert labels["words"].to_pylist()[:2] == WORDS["words"]
         assert labels.schema.field("words").type.value_type == pa.string()
@@ -252,7 +289,11 @@ def test_pairs_and_words_of_all_types_of_strings_and_lists(prepare, tmp_path):
     ],
 )
 def test_labels_go_by_name(prepare, values, class_names, given, expected_names, expected):
-    table = prepare(TEXT | {"label": values}, names={"label": class_names} if class_names else None, labels=given)
+    table = prepare(
+        TEXT | {"label": values},
+        names={"label": class_names} if class_names else None,
+        labels=given,
+    )
     assert prepare.made.facts["labels"]["t"]["names"] == expected_names
     assert table["label t"].to_pylist() == expected * 2
 
@@ -281,7 +322,9 @@ def test_train_limit_is_a_fixed_nested_sample_in_order(prepare, tmp_path):
 
 
 def test_blank_lines_of_running_text_are_left_out(tmp_path):
-    pq.write_table(pa.table({"text": [" \n", "= a =", "", "b", None, "c"]}), tmp_path / "lines.parquet")
+    pq.write_table(
+        pa.table({"text": [" \n", "= a =", "", "b", None, "c"]}), tmp_path / "lines.parquet"
+    )
     files = dict.fromkeys(("train", "validation"), str(tmp_path / "lines.parquet"))
     blocks = corpus_of(files=files, first="text", blocks=True, train_limit=2)
     made = table_of(blocks, tmp_path)
@@ -301,11 +344,23 @@ def test_blank_lines_of_running_text_are_left_out(tmp_path):
     ("train", "validation", "column", "shared"),
     [
         ({"text": ["a", "b", "c"]}, {"text": [" b\n", "d", "b", "B"]}, {"first": "text"}, 2),
-        (PAIRS, {"text": ["a", "b", "x"], "other": ["y", " y", "a"]}, {"first": "text", "second": "other"}, 1),
-        ({"words": [["a", "b"], ["c"]]}, {"words": [["a"], ["c"], ["b", "a"], ["a b"]]}, {"words": "words"}, 1),
+        (
+            PAIRS,
+            {"text": ["a", "b", "x"], "other": ["y", " y", "a"]},
+            {"first": "text", "second": "other"},
+            1,
+        ),
+        (
+            {"words": [["a", "b"], ["c"]]},
+            {"words": [["a"], ["c"], ["b", "a"], ["a b"]]},
+            {"words": "words"},
+            1,
+        ),
     ],
 )
-def test_validation_rows_that_are_in_training_too_are_a_warning(tmp_path, train, validation, column, shared):
+def test_validation_rows_that_are_in_training_too_are_a_warning(
+    tmp_path, train, validation, column, shared
+):
     for split, columns in (("train", train), ("validation", validation)):
         pq.write_table(pa.table(columns), tmp_path / f"{split}.parquet")
     files = {split: str(tmp_path / f"{split}.parquet") for split in ("train", "validation")}
@@ -319,28 +374,44 @@ def test_validation_rows_that_are_in_training_too_are_a_warning(tmp_path, train,
 def test_a_label_that_only_the_limit_leaves_out_is_no_fault(prepare):
     train = {"text": list("abcdefghij"), "label": ["x", "y"] * 4 + ["x", "rare"]}
     table = prepare(train, {"text": ["a"], "label": ["rare"]}, corpus={"train_limit": 4})
-    assert prepare.made.facts["labels"]["t"]["names"] == ["rare", "x", "y"], "names do not depend on the limit"
+    assert prepare.made.facts["labels"]["t"]["names"] == ["rare", "x", "y"], (
+        "names do not depend on the limit"
+    )
     assert table["label t"].to_pylist()[-1] == 0
-    assert ("'rare'" in " ".join(prepare.made.warnings)) == (0 not in table["label t"].to_pylist()[:4])
+    assert ("'rare'" in " ".join(prepare.made.warnings)) == (
+        0 not in table["label t"].to_pylist()[:4]
+    )
     # nor is one that is listed
     validation = {"text": ["d", "e"], "label": ["no", "maybe"]}
     table = prepare(TEXT, validation, labels=["no", "yes", "maybe"])
     assert table["label t"].to_pylist() == [1, 0, 1, 0, 2]
-    assert "'maybe' in validation rows, but in none of the training rows" in prepare.made.warnings[-1]
-    for names, given in ((None, validation), (["no", "yes", "maybe"], validation | {"label": [0, 2]})):
+    assert (
+        "'maybe' in validation rows, but in none of the training rows" in prepare.made.warnings[-1]
+    )
+    for names, given in (
+        (None, validation),
+        (["no", "yes", "maybe"], validation | {"label": [0, 2]}),
+    ):
         rows = TEXT | ({"label": [0, 1, 0]} if names else {})
-        with pytest.raises(InputError, match=r"contains 'maybe' in .*validation\.parquet, but in no training row"):
+        with pytest.raises(
+            InputError, match=r"contains 'maybe' in .*validation\.parquet, but in no training row"
+        ):
             prepare(rows, given, names=names and {"label": names})
 
 
 @pytest.mark.parametrize(
     ("train", "validation", "cluster", "both"),
-    [(["p", "q", "p"], ["r", "s", "r"], [0, 1, 0, 2, 3, 2], 0), ([7, 7, 3], [7, 4, 3], [0, 0, 1, 0, 2, 1], 2)],
+    [
+        (["p", "q", "p"], ["r", "s", "r"], [0, 1, 0, 2, 3, 2], 0),
+        ([7, 7, 3], [7, 4, 3], [0, 0, 1, 0, 2, 1], 2),
+    ],
 )
 def test_rows_with_the_same_value_share_a_cluster(prepare, train, validation, cluster, both):
     other = {"text": ["d", "e", "f"], "label": TEXT["label"], "doc": validation}
     table = prepare(TEXT | {"doc": train}, other, corpus={"cluster": "doc"})
-    assert table["cluster"].to_pylist() == cluster and table.schema.field("cluster").type == pa.int32()
+    assert (
+        table["cluster"].to_pylist() == cluster and table.schema.field("cluster").type == pa.int32()
+    )
     said = "In column doc, 2 of 3 validation rows have the cluster of a training row, so scores may be too high for new"
     assert [sentence.startswith(said) for sentence in prepare.made.warnings] == [True] * bool(both)
 
@@ -348,7 +419,10 @@ def test_rows_with_the_same_value_share_a_cluster(prepare, train, validation, cl
 def test_subsets_are_of_rows_or_of_words(prepare):
     for kinds in ([["easy", ""], ["hard"]], [1, 2]):
         table = prepare(WORDS | {"kind": kinds}, subset="kind")
-        assert table["subset t"].to_pylist() == [kind if isinstance(kind, list) else str(kind) for kind in kinds] * 2
+        assert (
+            table["subset t"].to_pylist()
+            == [kind if isinstance(kind, list) else str(kind) for kind in kinds] * 2
+        )
 
 
 def test_further_validation_splits_follow_the_validation_split(monkeypatch, tmp_path):
@@ -357,8 +431,14 @@ def test_further_validation_splits_follow_the_validation_split(monkeypatch, tmp_
         "validation": {"text": ["d"], "label": ["no"]},
         "more": {"text": ["e", "a"], "label": ["yes", "rare"]},
     }
-    tables = {split: pa.table(columns | {"kind": ["more"] * len(columns["text"])}) for split, columns in rows.items()}
-    loaded = {split: Columns(f"some/data, split {split}", table, table.column_names) for split, table in tables.items()}
+    tables = {
+        split: pa.table(columns | {"kind": ["more"] * len(columns["text"])})
+        for split, columns in rows.items()
+    }
+    loaded = {
+        split: Columns(f"some/data, split {split}", table, table.column_names)
+        for split, table in tables.items()
+    }
     monkeypatch.setattr(preparing, "load_splits", lambda *_: loaded)
     monkeypatch.setattr(preparing, "source_digests", lambda *_: {"files": "d"})
     corpus = corpus_of(hub="some/data", first="text", validation=["validation", "more"])
@@ -368,14 +448,25 @@ def test_further_validation_splits_follow_the_validation_split(monkeypatch, tmp_
     assert table["label t"].to_pylist() == [1, 0, 1, 0, 1, 2]
     assert made.facts["rows"] == {"train": 3, "validation": 1, "more": 2}
     assert made.facts["shared"] == {"validation": 0, "more": 1}
-    with pytest.raises(InputError, match=r"contains 'rare' in some/data, split more, but in no training row"):
+    with pytest.raises(
+        InputError, match=r"contains 'rare' in some/data, split more, but in no training row"
+    ):
         table_of(corpus, tmp_path, t=task_of(label="label"))
-    with pytest.raises(InputError, match="subset 'more', a name reserved for a further validation split"):
-        table_of(corpus, tmp_path, t=task_of(label="label", labels=["no", "yes", "rare"], subset="kind"))
+    with pytest.raises(
+        InputError, match="subset 'more', a name reserved for a further validation split"
+    ):
+        table_of(
+            corpus, tmp_path, t=task_of(label="label", labels=["no", "yes", "rare"], subset="kind")
+        )
 
 
 @pytest.mark.parametrize(
-    "values", [["pos", " pos", "pos\t"], ["pos", "pos\u200b", "\ufeffpos"], ["caf\u00e9", "cafe\u0301", "caf\u00e9"]]
+    "values",
+    [
+        ["pos", " pos", "pos\t"],
+        ["pos", "pos\u200b", "\ufeffpos"],
+        ["caf\u00e9", "cafe\u0301", "caf\u00e9"],
+    ],
 )
 def test_labels_that_look_the_same_are_one_class(prepare, values):
     rows = {"text": list("abcd"), "label": [*values, "neg"]}
@@ -391,36 +482,120 @@ NO_YES = {"names": {"label": ["no", "yes"]}}
 @pytest.mark.parametrize(
     ("train", "options", "said"),
     [
-        (TEXT, {"corpus": {"first": "sentence"}}, r"no column 'sentence'; its columns are text, label"),
-        (TEXT | {"text": [1, 2, 3]}, {}, r"Column text of .*train.parquet contains int64, but it must contain a text"),
-        (TEXT, {"corpus": {"first": None, "words": "text"}, "metric": "entity_f1"}, r"contains string.*list of words"),
-        (TEXT | {"label": [0.5, 1.0, 2.0]}, {}, r"Column label .* contains numbers such as 0\.5, but .* no regression"),
-        (TEXT | {"label": [["x"], ["y"], ["x"]]}, {}, r"Column label .* contains list.*one label in each row"),
-        (TEXT | {"text": ["a", " \t", None]}, {}, r"no text in column text in 2 of 3 rows \(counted from 0: 1, 2\)"),
-        (WORDS | {"words": [[], ["c"]]}, {}, r"no words in column words in 1 of 2 rows \(counted from 0: 0\)"),
-        (WORDS | {"words": [["a", ""], ["c"]]}, {}, r"an empty word \(or only spaces\) in column words in 1 of 2"),
-        (WORDS | {"tag": [["X"], ["Y"]]}, {}, r"without one label per word in 1 of 2 rows \(counted from 0: 0\)"),
+        (
+            TEXT,
+            {"corpus": {"first": "sentence"}},
+            r"no column 'sentence'; its columns are text, label",
+        ),
+        (
+            TEXT | {"text": [1, 2, 3]},
+            {},
+            r"Column text of .*train.parquet contains int64, but it must contain a text",
+        ),
+        (
+            TEXT,
+            {"corpus": {"first": None, "words": "text"}, "metric": "entity_f1"},
+            r"contains string.*list of words",
+        ),
+        (
+            TEXT | {"label": [0.5, 1.0, 2.0]},
+            {},
+            r"Column label .* contains numbers such as 0\.5, but .* no regression",
+        ),
+        (
+            TEXT | {"label": [["x"], ["y"], ["x"]]},
+            {},
+            r"Column label .* contains list.*one label in each row",
+        ),
+        (
+            TEXT | {"text": ["a", " \t", None]},
+            {},
+            r"no text in column text in 2 of 3 rows \(counted from 0: 1, 2\)",
+        ),
+        (
+            WORDS | {"words": [[], ["c"]]},
+            {},
+            r"no words in column words in 1 of 2 rows \(counted from 0: 0\)",
+        ),
+        (
+            WORDS | {"words": [["a", ""], ["c"]]},
+            {},
+            r"an empty word \(or only spaces\) in column words in 1 of 2",
+        ),
+        (
+            WORDS | {"tag": [["X"], ["Y"]]},
+            {},
+            r"without one label per word in 1 of 2 rows \(counted from 0: 0\)",
+        ),
         (TEXT | {"label": ["yes", "", None]}, {}, r"no label in column label .* in 2 of 3"),
         (TEXT | {"label": [-1, -1, -1]}, {}, r"Column label .* has no labels \(each is -1\)"),
-        (TEXT | {"label": ["-1", "0", "1"]}, {}, r"has the label -1, which may mean no label, .* in 1 of 3 rows"),
+        (
+            TEXT | {"label": ["-1", "0", "1"]},
+            {},
+            r"has the label -1, which may mean no label, .* in 1 of 3 rows",
+        ),
         (TEXT | {"label": [-1, 1, 0]}, NO_YES, r"no label in column label .* in 1 of 3 rows"),
         (TEXT | {"label": [0, 1, -7]}, NO_YES, r"out of range for 2 classes in 1 of 3"),
-        (TEXT | {"label": [True, False, True]}, {"labels": ("True", "False")}, "'false', 'true', .* only True, False"),
-        (TEXT, {"labels": ("yes", "maybe")}, r"Column label contains 'no', but `labels` lists only yes, maybe"),
+        (
+            TEXT | {"label": [True, False, True]},
+            {"labels": ("True", "False")},
+            "'false', 'true', .* only True, False",
+        ),
+        (
+            TEXT,
+            {"labels": ("yes", "maybe")},
+            r"Column label contains 'no', but `labels` lists only yes, maybe",
+        ),
         (TEXT, {"labels": ["yes", "no", " yes"]}, r"`labels` lists a name twice"),
         (TEXT | {"label": ["yes"] * 3}, {}, r"All training rows have the label 'yes'"),
-        (TEXT | {"doc": [1, None, 2]}, {"corpus": {"cluster": "doc"}}, r"no cluster in column doc in 1 of 3 rows"),
-        (TEXT | {"doc": [[1], [2], [3]]}, {"corpus": {"cluster": "doc"}}, r"must contain one cluster in each row"),
+        (
+            TEXT | {"doc": [1, None, 2]},
+            {"corpus": {"cluster": "doc"}},
+            r"no cluster in column doc in 1 of 3 rows",
+        ),
+        (
+            TEXT | {"doc": [[1], [2], [3]]},
+            {"corpus": {"cluster": "doc"}},
+            r"must contain one cluster in each row",
+        ),
         (TEXT, {"corpus": {"cluster": "doc"}}, r"has no column 'doc'"),
-        (TEXT, {"metric": "entity_f1"}, r"entity_f1 is for tasks with one label per word.*use one of accuracy"),
-        (TEXT | {"label": ["a", "b", "c"]}, {"metric": "f1"}, r"f1 needs two labels, but there are 3 \(a, b, c\)"),
+        (
+            TEXT,
+            {"metric": "entity_f1"},
+            r"entity_f1 is for tasks with one label per word.*use one of accuracy",
+        ),
+        (
+            TEXT | {"label": ["a", "b", "c"]},
+            {"metric": "f1"},
+            r"f1 needs two labels, but there are 3 \(a, b, c\)",
+        ),
         (WORDS, {"metric": "entity_f1"}, r"needs labels O, B-.*but there is 'X', 'Y'"),
-        (TEXT | {"kind": ["all", "x", "x"]}, {"subset": "kind"}, r"has a subset 'all', a name reserved"),
+        (
+            TEXT | {"kind": ["all", "x", "x"]},
+            {"subset": "kind"},
+            r"has a subset 'all', a name reserved",
+        ),
         (WORDS | {"kind": [["x"], ["y"]]}, {"subset": "kind"}, r"without one subset per word"),
-        ({"text": pa.array([], pa.string()), "label": pa.array([], pa.string())}, {}, r"train.parquet has no rows"),
-        (TEXT | {"kind": ["x", "e\x1bsc", "x"]}, {"subset": "kind"}, r"in a subset in column kind in 1 of 3 .*: 1\)"),
-        (TEXT | {"label": ["yes", "no", "no\x1b!"]}, {}, r"character in a label in column label in 1 of 3 .* 2\)"),
-        (TEXT | {"label": ["yes", "b", "yes"]}, NO_YES, r"contains 'b', but the class names .* are only no, yes"),
+        (
+            {"text": pa.array([], pa.string()), "label": pa.array([], pa.string())},
+            {},
+            r"train.parquet has no rows",
+        ),
+        (
+            TEXT | {"kind": ["x", "e\x1bsc", "x"]},
+            {"subset": "kind"},
+            r"in a subset in column kind in 1 of 3 .*: 1\)",
+        ),
+        (
+            TEXT | {"label": ["yes", "no", "no\x1b!"]},
+            {},
+            r"character in a label in column label in 1 of 3 .* 2\)",
+        ),
+        (
+            TEXT | {"label": ["yes", "b", "yes"]},
+            NO_YES,
+            r"contains 'b', but the class names .* are only no, yes",
+        ),
     ],
 )
 def test_bad_input_leaves_nothing(prepare, tmp_path, train, options, said):
@@ -432,9 +607,13 @@ def test_bad_input_leaves_nothing(prepare, tmp_path, train, options, said):
 def test_the_same_rows_have_the_same_digests_in_any_form(tmp_path):
     rows, digests = [["one", "yes"], ["two", "no"]], []
     (tmp_path / "a.csv").write_text("text,label\none,yes\ntwo,no\n")
-    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": text, "label": label}) for text, label in rows))
+    (tmp_path / "a.jsonl").write_text(
+        "\n".join(json.dumps({"text": text, "label": label}) for text, label in rows)
+    )
     columns = dict(zip(("text", "label"), map(list, zip(*rows, strict=True)), strict=True))
-    table = pa.table({name: pa.array(values, pa.large_string()) for name, values in columns.items()})
+    table = pa.table(
+        {name: pa.array(values, pa.large_string()) for name, values in columns.items()}
+    )
     pq.write_table(table, tmp_path / "a.parquet")
     for form in ("csv", "jsonl", "parquet"):
         files = dict.fromkeys(("train", "validation"), str(tmp_path / f"a.{form}"))

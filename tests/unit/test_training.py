@@ -44,7 +44,9 @@ def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, corpus, dat
 @pytest.mark.parametrize("variant", ["original", "toeplitz-trained/all"])
 def test_seeds_that_are_trained_together_have_the_bytes_of_each_alone(tiny, corpus, data, variant):
     def job(name, seed):
-        return jobs.probe_job(tiny, corpus / f"{name}-{seed}.parquet", seed=seed, variant=variant, **data)
+        return jobs.probe_job(
+            tiny, corpus / f"{name}-{seed}.parquet", seed=seed, variant=variant, **data
+        )
 
     assert "3 probes" in train_probes([job("together", seed) for seed in (2, 1, 3)])
     for seed in (1, 2, 3):
@@ -55,14 +57,22 @@ def test_seeds_that_are_trained_together_have_the_bytes_of_each_alone(tiny, corp
 
 @pytest.mark.parametrize("corpus", ["words"], indirect=True)
 @pytest.mark.parametrize("at_once", [1, 64])
-def test_batches_and_sentences_without_a_labelled_word_count_nothing(tiny, corpus, data, monkeypatch, at_once):
+def test_batches_and_sentences_without_a_labelled_word_count_nothing(
+    tiny, corpus, data, monkeypatch, at_once
+):
     monkeypatch.setattr(objectives, "EVALUATED_AT_ONCE", at_once)
-    table, splits, sizes = read_table(data["labels"]), Tokens.read(data["tokens"]), (LAYERS + 1, 35, CORPUS_SLOTS)
+    table, splits, sizes = (
+        read_table(data["labels"]),
+        Tokens.read(data["tokens"]),
+        (LAYERS + 1, 35, CORPUS_SLOTS),
+    )
 
     def outcomes(name, bare):
         rows = enumerate(table["label t"].to_pylist())
         labels = pa.array([[IGNORED] * len(row) if bare(number) else row for number, row in rows])
-        write_table(table.set_column(2, "label t", labels), data["labels"], read_facts(data["labels"]))
+        write_table(
+            table.set_column(2, "label t", labels), data["labels"], read_facts(data["labels"])
+        )
         run = corpus / f"{name}.parquet"
         jobs.probe(tiny, run, training(batch_size=1, epochs=1), **data)
         assert np.isfinite(read_facts(run)["curve"][0])
@@ -72,18 +82,24 @@ def test_batches_and_sentences_without_a_labelled_word_count_nothing(tiny, corpu
     some = outcomes("some", lambda number: number % (2 if number < TRAIN else 3))
     assert some == every, "labels of validation texts reach no probe"
     objective = Labelled(
-        splits, ProbeSizes(*sizes, 0.4, 0.0), GoldLabels.read(data["labels"], "label t", splits["train"])
+        splits,
+        ProbeSizes(*sizes, 0.4, 0.0),
+        GoldLabels.read(data["labels"], "label t", splits["train"]),
     )
     loss = objective.loss(objective.batch(torch.tensor([1, 3])), torch.zeros(0, LAYERS + 1, 35))
     loss.backward()
-    assert loss.item() == 0 and not any(values.grad.any() for values in objective.probe.parameters())
+    assert loss.item() == 0 and not any(
+        values.grad.any() for values in objective.probe.parameters()
+    )
 
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_of_a_loss_that_is_no_number_no_file_is_left(tiny, corpus, data):
     states, before = stored(tiny, corpus), set(corpus.iterdir())
     with pytest.raises(InputError, match=r"became nan in epoch 1 .* lower the learning rate"):
-        jobs.probe(tiny, corpus / "run.parquet", training(learning_rate=1e38), states=states, **data)
+        jobs.probe(
+            tiny, corpus / "run.parquet", training(learning_rate=1e38), states=states, **data
+        )
     assert set(corpus.iterdir()) == before
 
 
@@ -99,7 +115,11 @@ def test_outcomes_are_what_the_probe_makes_of_each_example(tiny, corpus, data, m
     with torch.inference_mode():
         hidden = torch.stack(model.run(model.pack(batch), zeros), dim=1).half().float()
         if of_words:
-            sub_tokens = [(row, word) for row, words in enumerate(tokens.column("words").to_pylist()) for word in words]
+            sub_tokens = [
+                (row, word)
+                for row, words in enumerate(tokens.column("words").to_pylist())
+                for word in words
+            ]
             first = [place for place, (_, word) in enumerate(sub_tokens) if word >= 0]
             rows = [sub_tokens[place] for place in first]
             probe = TokenProbe(LAYERS + 1, model.hidden, 2)
@@ -129,14 +149,19 @@ def test_lambda_is_learned_and_heads_are_replaced_from_the_smallest_up(tiny, cor
     assert len(table) == 3 * LAYERS * HEADS and table.value.between(0, 1).all()
     assert table[table.epoch == 3].value.std() > 0.01
     settings = jobs.variant_of("average/lambda-3/kept-1of2")
-    ordered = ordered_heads(jobs.job(settings, corpus / "s.hidden", weights=lambdas), settings, loaded)
+    ordered = ordered_heads(
+        jobs.job(settings, corpus / "s.hidden", weights=lambdas), settings, loaded
+    )
     last = table[table.epoch == 3].set_index(["layer", "head"]).value
     assert [last[head] for head in ordered] == sorted(last)
 
 
 def test_gradients_are_clipped_as_torch_does():
     for size in (0.0, 0.01, 0.16, 0.2, 1.0, 1e6, float("inf"), float("nan")):
-        ours, theirs = ([torch.zeros(5, 7, requires_grad=True), torch.zeros(3, requires_grad=True)] for _ in range(2))
+        ours, theirs = (
+            [torch.zeros(5, 7, requires_grad=True), torch.zeros(3, requires_grad=True)]
+            for _ in range(2)
+        )
         for mine, other in zip(ours, theirs, strict=True):
             mine.grad = torch.randn_like(mine) * size
             other.grad = mine.grad.clone()
@@ -152,5 +177,7 @@ def test_learned_weights_are_finite_too():
     objective = SimpleNamespace(examples=5, begin=int, shares=lambda parts: [1.0])
     objective.loss_on = lambda states, rows: (weight - weight).sqrt().sum()
     task = TrainingTask("fitting", [nn.ParameterList([weight])], objective, None)
-    with pytest.raises(InputError, match="The learned weights are not finite in epoch 1 of fitting"):
+    with pytest.raises(
+        InputError, match="The learned weights are not finite in epoch 1 of fitting"
+    ):
         fit(task, OfTask(kind="text", training=training(batch_size=5), seed=1))

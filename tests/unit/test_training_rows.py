@@ -20,12 +20,20 @@ from papa.results.statistics import SOURCES, PseudoValues, Spread
 
 def test_samples_are_drawn_with_replacement_and_by_cluster():
     one, two = (drawn_rows(torch.arange(103), sample).tolist() for sample in (1, 2))
-    assert len(one) == len(two) == 103 and one != two and one == drawn_rows(torch.arange(103), 1).tolist()
+    assert (
+        len(one) == len(two) == 103
+        and one != two
+        and one == drawn_rows(torch.arange(103), 1).tolist()
+    )
     assert 55 < len(set(one)) < 75, "a draw has about 63% of the rows"
     clusters = torch.tensor([7, 7, 3, 7, 3, 5])  # of any size, in any order
     for number in range(1, 9):
         times = drawn_rows(clusters, number).bincount(minlength=6).tolist()
-        assert times[0] == times[1] == times[3] and times[2] == times[4] and times[0] + times[2] + times[5] == 3
+        assert (
+            times[0] == times[1] == times[3]
+            and times[2] == times[4]
+            and times[0] + times[2] + times[5] == 3
+        )
 
 
 def test_the_variance_between_samples_is_that_by_hand_and_counts_once():
@@ -39,22 +47,38 @@ def test_the_variance_between_samples_is_that_by_hand_and_counts_once():
     of_units = scores - scores.mean(1, keepdims=True) - scores.mean(0) + scores.mean()
     expected = scores.mean(1).var(ddof=1) - (of_units**2).sum() / (6 * 39) / 40
     found = np.einsum("eij,i,j->e", spread.squares[spread.members[:, rows]], contrast, contrast)
-    assert found[0] == pytest.approx(scores.mean(1).var(ddof=1)) and found[0] - found[1] == pytest.approx(expected)
+    assert found[0] == pytest.approx(scores.mean(1).var(ddof=1)) and found[0] - found[
+        1
+    ] == pytest.approx(expected)
     plain = Spread.over([[PseudoValues(values)]])
     with_rows, without = spread.estimate(contrast), plain.estimate(contrast)
-    assert with_rows.mean == without.mean and with_rows.variance == pytest.approx(without.variance + expected)
+    assert with_rows.mean == without.mean and with_rows.variance == pytest.approx(
+        without.variance + expected
+    )
     main = plain.members.sum(1) == 1
-    parts = np.append(np.einsum("eij,i,j->e", plain.squares[main], contrast, contrast), scores.mean(1).var(ddof=1))
-    freedoms = np.append(plain.freedoms[main], 6)  # Satterthwaite's, with all of the variance between samples
+    parts = np.append(
+        np.einsum("eij,i,j->e", plain.squares[main], contrast, contrast), scores.mean(1).var(ddof=1)
+    )
+    freedoms = np.append(
+        plain.freedoms[main], 6
+    )  # Satterthwaite's, with all of the variance between samples
     more = parts * (1 + 4 / freedoms)
     total = with_rows.variance + (more - parts).sum()
     assert with_rows.freedom == pytest.approx(total**2 / (more**2 / freedoms).sum())
-    centred = PseudoValues(values, resampled=drawn - drawn.mean(2, keepdims=True))  # less than what is due to units
+    centred = PseudoValues(
+        values, resampled=drawn - drawn.mean(2, keepdims=True)
+    )  # less than what is due to units
     assert Spread.over([[centred]]).estimate(contrast).shares == without.shares
-    both = Spread.over([[PseudoValues(values, resampled=drawn)] * 2, [PseudoValues(values)]])  # one corpus, and another
+    both = Spread.over(
+        [[PseudoValues(values, resampled=drawn)] * 2, [PseudoValues(values)]]
+    )  # one corpus, and another
     joint = both.estimate([1, -1, 1, -1, 0, 0])
-    assert both.members[:, rows].sum() == 2 and joint.variance == pytest.approx(4 * with_rows.variance)
-    beside = Spread.over([[PseudoValues(values, resampled=drawn[:, :0]), PseudoValues(values, resampled=drawn)]])
+    assert both.members[:, rows].sum() == 2 and joint.variance == pytest.approx(
+        4 * with_rows.variance
+    )
+    beside = Spread.over(
+        [[PseudoValues(values, resampled=drawn[:, :0]), PseudoValues(values, resampled=drawn)]]
+    )
     assert beside.estimate([0, 0, 1, -1]).variance == pytest.approx(with_rows.variance)
 
 
@@ -72,7 +96,10 @@ def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(tiny, corpus, data,
     ours, plain, read = objective(), objective(), set()
     batch_of = ours.batch
     ours.batch = lambda rows: read.update(rows.tolist()) or batch_of(rows)
-    fit(TrainingTask("probe", [ours.probe], ours, states, rows), OfTask(kind="text", training=how, seed=3))
+    fit(
+        TrainingTask("probe", [ours.probe], ours, states, rows),
+        OfTask(kind="text", training=how, seed=3),
+    )
     assert read == set(rows.tolist()) != set(range(TRAIN))
 
     optimiser = torch.optim.AdamW(plain.probe.parameters(), how.learning_rate, weight_decay=0.0)
@@ -91,6 +118,8 @@ def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(tiny, corpus, data,
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_the_stage_draws_the_sample_that_its_job_names(tiny, corpus, data, monkeypatch):
     read, batch = set(), Labelled.batch
-    monkeypatch.setattr(Labelled, "batch", lambda self, rows: read.update(rows.tolist()) or batch(self, rows))
+    monkeypatch.setattr(
+        Labelled, "batch", lambda self, rows: read.update(rows.tolist()) or batch(self, rows)
+    )
     jobs.probe(tiny, corpus / "run.parquet", training(epochs=2), sample=2, cluster=5, **data)
     assert read == set(drawn_rows(torch.arange(TRAIN) // 5, 2).tolist()) != set(range(TRAIN))

@@ -5,18 +5,30 @@ import pytest
 from papa.config.variant import ORIGINAL, Constant, Order, Variant
 from papa.errors import InputError
 
-NO_CONSTANTS = " mean average-of- sink-of-mnli identity-trained sink-trained Average mean-output-trained".split(" ")
+NO_CONSTANTS = " mean average-of- sink-of-mnli identity-trained sink-trained Average mean-output-trained".split(
+    " "
+)
 NO_ORDERS = " random random-0 random-01 lambda lambda-reversed lambda-01 first first-layer-first-1 list- list-Mine"
 
 
 @pytest.mark.parametrize(
     ("kind", "names", "message"),
     [
-        (Constant, NO_CONSTANTS, r"The constant '.*' does not exist; use one of average, average-of-CORPUS, sink, by"),
-        (Order, NO_ORDERS.split(" "), r"The order '.*' does not exist; use one of lambda, .* \(with a draw: random-1"),
+        (
+            Constant,
+            NO_CONSTANTS,
+            r"The constant '.*' does not exist; use one of average, average-of-CORPUS, sink, by",
+        ),
+        (
+            Order,
+            NO_ORDERS.split(" "),
+            r"The order '.*' does not exist; use one of lambda, .* \(with a draw: random-1",
+        ),
     ],
 )
-def test_other_names_are_refused(kind: type[Constant | Order], names: list[str], message: str) -> None:
+def test_other_names_are_refused(
+    kind: type[Constant | Order], names: list[str], message: str
+) -> None:
     for name in names:
         with pytest.raises(InputError, match=message):
             kind.parse(name)
@@ -24,8 +36,18 @@ def test_other_names_are_refused(kind: type[Constant | Order], names: list[str],
 
 @pytest.mark.parametrize(
     ("fraction", "path"),
-    [("1", "original"), ("0", "toeplitz-trained/all"), ("3/7", "toeplitz-trained/lambda-reversed-2/kept-3of7")],
+    [
+        ("1", "original"),
+        ("0", "toeplitz-trained/all"),
+        ("3/7", "toeplitz-trained/lambda-reversed-2/kept-3of7"),
+    ],
 )
 def test_a_point_of_a_grid_names_only_what_it_needs(fraction: str, path: str) -> None:
-    variant = Variant.of(Constant.parse("toeplitz-trained"), Order.parse("lambda-reversed-2"), fraction)
-    assert variant.path == path and variant.trained == (fraction != "1") and (variant == ORIGINAL) == (fraction == "1")
+    variant = Variant.of(
+        Constant.parse("toeplitz-trained"), Order.parse("lambda-reversed-2"), fraction
+    )
+    assert (
+        variant.path == path
+        and variant.trained == (fraction != "1")
+        and (variant == ORIGINAL) == (fraction == "1")
+    )

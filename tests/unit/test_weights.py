@@ -61,7 +61,9 @@ class Lossy:
     def loss(self, examples, states):
         batch = self.objective.batch(examples)
         every = torch.cat(states)
-        return float(self.objective.loss(batch, every if batch.positions is None else every[batch.positions]))
+        return float(
+            self.objective.loss(batch, every if batch.positions is None else every[batch.positions])
+        )
 
 
 @pytest.fixture
@@ -84,7 +86,9 @@ def test_a_gradient_is_the_slope_of_the_loss_of_each_example(lossy, tiny, corpus
                         mixing = torch.ones(LAYERS, HEADS)
                         mixing[layer, head] -= steps * STEP
                         changed = lossy.states(int(example), constants=lossy.mean, mixing=mixing)
-                        losses.append(lossy.loss(examples, [*states[:place], changed, *states[place + 1 :]]))
+                        losses.append(
+                            lossy.loss(examples, [*states[:place], changed, *states[place + 1 :]])
+                        )
                     slope = (3 * losses[0] - 4 * losses[1] + losses[2]) / (2 * STEP)
                     expected[layer, head] += abs(slope) * len(examples) / TRAIN
     some = expected > 0
@@ -97,13 +101,19 @@ def test_the_probe_may_read_stored_states(tiny, corpus, data, constants):
     inputs = {"constants": constants, **data}
     streamed = weighed(tiny, corpus / "streamed.parquet", BY_PROBE, **inputs)
     jobs.store(tiny, corpus / "states.hidden", tokens=data["tokens"])
-    read = weighed(tiny, corpus / "read.parquet", BY_PROBE, states=corpus / "states.hidden", **inputs)
+    read = weighed(
+        tiny, corpus / "read.parquet", BY_PROBE, states=corpus / "states.hidden", **inputs
+    )
     torch.testing.assert_close(read, streamed, rtol=1e-3, atol=1e-6)
 
 
 def test_weights_that_are_not_finite_are_refused(tiny, corpus, data, constants, monkeypatch):
-    monkeypatch.setattr(head_weights, "gate_slopes", lambda *_: torch.full((LAYERS, HEADS), torch.nan))
-    with pytest.raises(papa.InputError, match="The gradient of a head of tiny is not finite; lower the learning"):
+    monkeypatch.setattr(
+        head_weights, "gate_slopes", lambda *_: torch.full((LAYERS, HEADS), torch.nan)
+    )
+    with pytest.raises(
+        papa.InputError, match="The gradient of a head of tiny is not finite; lower the learning"
+    ):
         jobs.weigh(tiny, corpus / "w.parquet", HOW, constants=constants, **data)
 
 
@@ -112,11 +122,17 @@ def test_each_example_of_a_batch_can_have_gates_of_its_own(name):
     """In a packed row, in DeBERTa's own attention, and in models that take padded batches."""
     model, inputs = papa.Model(stock(name)), texts()
     packed = model.pack(inputs)
-    matrices = torch.rand(model.layers, model.heads, packed.n, packed.n, generator=torch.Generator().manual_seed(2))
-    gates = torch.rand(model.layers, len(packed.lengths), model.heads, generator=torch.Generator().manual_seed(3))
+    matrices = torch.rand(
+        model.layers, model.heads, packed.n, packed.n, generator=torch.Generator().manual_seed(2)
+    )
+    gates = torch.rand(
+        model.layers, len(packed.lengths), model.heads, generator=torch.Generator().manual_seed(3)
+    )
     mixes = model.replacement(matrices, mixing=torch.ones(model.layers, model.heads))
     with torch.no_grad():
-        actual = model.run(packed, [replace(mix, weights=gate) for mix, gate in zip(mixes, gates, strict=True)])[-1]
+        actual = model.run(
+            packed, [replace(mix, weights=gate) for mix, gate in zip(mixes, gates, strict=True)]
+        )[-1]
         alone = [
             model.run(
                 model.pack({key: values[row : row + 1] for key, values in inputs.items()}),

@@ -40,12 +40,17 @@ class InOneProcess(compare.Comparison):
 def test_both_sides_are_compared_and_do_the_same_work(tmp_path, model):
     for split, number in (("train", 19), ("validation", 7)):
         sentences = [f"the {WORDS[row % len(WORDS)]} runs,{row % 2}" for row in range(number)]
-        (tmp_path / f"{split}.csv").write_text("\n".join(["sentence,label", *sentences]) + "\n", encoding="utf-8")
+        (tmp_path / f"{split}.csv").write_text(
+            "\n".join(["sentence,label", *sentences]) + "\n", encoding="utf-8"
+        )
     (work := tmp_path / "work").mkdir()
     arguments = argparse.Namespace(rows=17, epochs=2, threads=1, model=model, mirror=None)
     comparison = InOneProcess(work, arguments)
     files = {split: str(tmp_path / f"{split}.csv") for split in ("train", "validation")}
-    comparison.settings |= {"corpus": {"files": files, "first": "sentence", "train_limit": 17}, "slots": SLOTS}
+    comparison.settings |= {
+        "corpus": {"files": files, "first": "sentence", "train_limit": 17},
+        "slots": SLOTS,
+    }
     rows = compare.compare(comparison)
     assert compare.difference(comparison.settings) < 1e-5
     assert [row.part.split()[0] for row in rows] == ["averaging", "λ", "probes", "end"]
@@ -57,23 +62,40 @@ def objective(probe, states, gold):
     """An objective on the rows of a study, as far as training needs one."""
 
     def loss_on(_, rows):
-        slots, lengths = torch.arange(coverage.SLOTS).repeat(len(rows)), torch.full((len(rows),), coverage.SLOTS)
-        packed = [Packed(slots, slots, slots, lengths, coverage.SLOTS)] * isinstance(probe, SequenceProbe)
-        return cross_entropy(probe.packed(states[rows].flatten(0, 1), *packed), gold[rows].flatten())
+        slots, lengths = (
+            torch.arange(coverage.SLOTS).repeat(len(rows)),
+            torch.full((len(rows),), coverage.SLOTS),
+        )
+        packed = [Packed(slots, slots, slots, lengths, coverage.SLOTS)] * isinstance(
+            probe, SequenceProbe
+        )
+        return cross_entropy(
+            probe.packed(states[rows].flatten(0, 1), *packed), gold[rows].flatten()
+        )
 
-    return SimpleNamespace(examples=len(gold), begin=lambda epoch: None, shares=lambda parts: [1.0], loss_on=loss_on)
+    return SimpleNamespace(
+        examples=len(gold), begin=lambda epoch: None, shares=lambda parts: [1.0], loss_on=loss_on
+    )
 
 
-@pytest.mark.parametrize("case", [coverage.Case(train=37, epochs=3), coverage.Case("entity_f1", train=23, epochs=3)])
+@pytest.mark.parametrize(
+    "case", [coverage.Case(train=37, epochs=3), coverage.Case("entity_f1", train=23, epochs=3)]
+)
 def test_probes_that_are_trained_at_once_are_those_that_papa_trains(case):
     study, seeds = coverage.drawn(case, 3), [4, 5]
     rows = study.rows["train"]
     states, gold = rows.states(case, np.ones(coverage.FEATURES)), torch.from_numpy(rows.gold)
     samples = [torch.arange(case.train), drawn_rows(torch.arange(case.train), 1)]
-    together = coverage.train(case, states.expand(2, *states.shape), gold.expand(2, -1, -1), samples, seeds)
+    together = coverage.train(
+        case, states.expand(2, *states.shape), gold.expand(2, -1, -1), samples, seeds
+    )
     for place, (seed, sample) in enumerate(zip(seeds, samples, strict=True)):
         torch.manual_seed(seed)
-        sizes = (coverage.LAYERS, coverage.HIDDEN, 3) if case.per_word else (2, coverage.SLOTS, coverage.HIDDEN, 2)
+        sizes = (
+            (coverage.LAYERS, coverage.HIDDEN, 3)
+            if case.per_word
+            else (2, coverage.SLOTS, coverage.HIDDEN, 2)
+        )
         probe = (TokenProbe if case.per_word else SequenceProbe)(*sizes)
         task = TrainingTask("probe", [probe], objective(probe, states, gold), None, sample)
         training = Training(learning_rate=5e-3, batch_size=16, epochs=3)
@@ -85,15 +107,23 @@ def test_probes_that_are_trained_at_once_are_those_that_papa_trains(case):
 @pytest.mark.slow
 def test_intervals_cover_the_choice_of_training_rows_if_probes_are_trained_on_samples():
     _, held = coverage.coverage(coverage.Case(), 60)
-    assert max(held[0][:2]) < 0.88 and min(*held[5][:2], *held[10][:2]) >= 0.9 and held[0][2] > 0.12 > held[5][2]
+    assert (
+        max(held[0][:2]) < 0.88
+        and min(*held[5][:2], *held[10][:2]) >= 0.9
+        and held[0][2] > 0.12 > held[5][2]
+    )
 
 
 def test_large_models_are_compared_with_the_stock_model(capsys):
     """Here on the CPU, with tiny models."""
     gpu.main(["--tiny", "--device", "cpu", "--seconds", "0", "--precisions", "bfloat16"])
-    rows = [line.split("|") for line in capsys.readouterr().out.splitlines() if line.startswith("| 2 ×")]
+    rows = [
+        line.split("|") for line in capsys.readouterr().out.splitlines() if line.startswith("| 2 ×")
+    ]
     names = [row[2].strip() for row in rows]
-    assert names == names[:7] * 4 and names[0] == "stock" and names[5] == "λ step"  # two models, two kinds of lengths
+    assert (
+        names == names[:7] * 4 and names[0] == "stock" and names[5] == "λ step"
+    )  # two models, two kinds of lengths
     assert all(float(row[3].replace(",", "")) > 0 for row in rows)
 
 
@@ -101,9 +131,15 @@ def test_a_learned_order_has_its_rank_among_random_orders():
     """The best of ten, one in the middle, and ties; random orders lack the third probe seed."""
     right = {f"random-{draw}": [100 + 2 * draw] * 2 for draw in range(1, 10)}
     right |= {"lambda-0": [190, 190, 0], "lambda-1": [112, 112, 200], "gradient-0": [118, 118]}
-    scores = {("average", name, "1/8"): [np.arange(200) < k for k in of_seeds] for name, of_seeds in right.items()}
+    scores = {
+        ("average", name, "1/8"): [np.arange(200) < k for k in of_seeds]
+        for name, of_seeds in right.items()
+    }
     rows = [*orders.compared(labelled(scores), {("m", "1/8"): 14})]
-    lines = [[cell.strip() for cell in line.split("|")[4:-1]] for line in orders.table(rows).splitlines()[2:]]
+    lines = [
+        [cell.strip() for cell in line.split("|")[4:-1]]
+        for line in orders.table(rows).splitlines()[2:]
+    ]
     drawn = ["9", "0.550 (0.514 to 0.586)"]
     assert lines == [
         ["14", "λ, seed 0", "0.950", *drawn, "+40.0", "100%", "0.100", "0.200"],
@@ -125,7 +161,9 @@ def test_orders_of_a_study_are_compared_or_the_lacking_ones_are_named(tmp_path, 
             orders.main(study.folder)
             assert capsys.readouterr().out.splitlines()[2].endswith("| 100% | 0.200 | 0.200 |")
         else:
-            with pytest.raises(SystemExit, match="made needs random orders and λ or gradients, with the same heads"):
+            with pytest.raises(
+                SystemExit, match="made needs random orders and λ or gradients, with the same heads"
+            ):
                 orders.main(study.folder)
 
 
@@ -134,7 +172,10 @@ def test_the_paper_is_rehearsed_by_the_workflow_and_resumes(tmp_path, capfd):
     texts, work = [f"the {word} runs and sees a small red dog" for word in WORDS], tmp_path / "work"
     for name, corpus in rehearse.PAPER["corpora"].items():
         columns = {corpus[key]: texts for key in ("first", "second") if key in corpus}
-        folder, table = tmp_path / corpus["hub"] / corpus["config"], pa.table(columns | {"label": 5 * [0, 1, 2]})
+        folder, table = (
+            tmp_path / corpus["hub"] / corpus["config"],
+            pa.table(columns | {"label": 5 * [0, 1, 2]}),
+        )
         folder.mkdir(parents=True)
         for split in ("train", "validation_matched" if name == "mnli" else "validation"):
             pq.write_table(table, folder / f"{split}-0.parquet")

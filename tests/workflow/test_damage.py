@@ -49,13 +49,22 @@ def damages(path: Path) -> dict[str, bytes]:
     content = path.read_bytes()
     middle = len(content) // 2
     edited = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-    contents = {"cut in the middle": content[:middle], "cut at the end": content[:-2], "emptied": b"", "edited": edited}
+    contents = {
+        "cut in the middle": content[:middle],
+        "cut at the end": content[:-2],
+        "emptied": b"",
+        "edited": edited,
+    }
     alike = next(
-        other for other in Path("results").rglob(f"*{path.suffix}") if other != path and _is_alike(other, path)
+        other
+        for other in Path("results").rglob(f"*{path.suffix}")
+        if other != path and _is_alike(other, path)
     )
     contents["exchanged with another of its kind"] = alike.read_bytes()
     kind = "tokenize" if path.suffix == ".h5" else "average"
-    contents["exchanged with another kind"] = next(Path("results/cache", kind).iterdir()).read_bytes()
+    contents["exchanged with another kind"] = next(
+        Path("results/cache", kind).iterdir()
+    ).read_bytes()
     return contents
 
 
@@ -65,7 +74,9 @@ def _is_alike(one: Path, other: Path) -> bool:
 
 
 def test_every_stage_that_reads_files_of_papa_is_tested(jobs):
-    reads = {(job.stage, name) for job in jobs for name in job.reads if name not in ("model", "checks")}
+    reads = {
+        (job.stage, name) for job in jobs for name in job.reads if name not in ("model", "checks")
+    }
     assert reads == set(READS)
 
 
@@ -82,7 +93,10 @@ def checked(path: Path, made: Path, work) -> None:
                 work()
             except InputError as error:
                 said = str(error)
-                assert str(path) in said and said.endswith(f"; {REBUILD}.") and "\n" not in said, (what, said)
+                assert str(path) in said and said.endswith(f"; {REBUILD}.") and "\n" not in said, (
+                    what,
+                    said,
+                )
                 assert not made.exists() and path.read_bytes() == content, what
                 made.touch()
             else:

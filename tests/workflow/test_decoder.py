@@ -19,9 +19,17 @@ pytestmark = pytest.mark.slow
 def write_decoder(folder):
     """A tiny random GPT-2, and a tokenizer to which every byte is a token."""
     marks = ["<|endoftext|>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    tokenizer = transformers.GPT2Tokenizer(vocab={mark: number for number, mark in enumerate(marks)}, merges=[])
+    tokenizer = transformers.GPT2Tokenizer(
+        vocab={mark: number for number, mark in enumerate(marks)}, merges=[]
+    )
     tokenizer.save_pretrained(folder)
-    sizes = {"n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 64, "vocab_size": len(tokenizer)}
+    sizes = {
+        "n_embd": 12,
+        "n_layer": 2,
+        "n_head": 3,
+        "n_positions": 64,
+        "vocab_size": len(tokenizer),
+    }
     torch.manual_seed(0)
     made = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, initializer_range=0.4)
     transformers.GPT2LMHeadModel(made).save_pretrained(folder)
@@ -49,14 +57,20 @@ def test_a_decoder_goes_through_the_workflow(workflow):
     summary = read_table(results / "tables/summary.parquet").to_pandas()
     assert set(summary["fraction"]) == {"1", "1/2", "0"} and summary["mean"].notna().all()
     direct = summary[summary["task"].ne("animals")]
-    assert (direct["seeds"] == 1).all() and direct.query("metric == 'log_likelihood'")["half_width"].notna().all()
+    assert (direct["seeds"] == 1).all() and direct.query("metric == 'log_likelihood'")[
+        "half_width"
+    ].notna().all()
     assert set(direct["metric"]) == {"log_likelihood", "perplexity"}
     runs = read_table(results / "tables/runs.parquet").to_pandas().query("task == 'next'")
     assert set(runs["seed"]) == {0}
     claims = json.loads((results / "tables/claims.json").read_text())
     assert "next" in str(claims["sentences"]) and "based on 2 seeds" in claims["notes"][0]
     assert workflow.planned(config) == {}
-    config["run"]["seeds"] = [1, 2, 3]  # its own head has no seed, so a further seed trains only probes
+    config["run"]["seeds"] = [
+        1,
+        2,
+        3,
+    ]  # its own head has no seed, so a further seed trains only probes
     assert "probe_encoder" not in workflow.planned(config)
 
 

@@ -46,11 +46,16 @@ CONFIG: dict[str, Any] = {
     "run": TINY["run"] | {"tasks": ["animals"]},
     "models": TINY["models"],
     "corpora": {"sentences": SENTENCES},
-    "tasks": {"animals": TRAINING | {"corpus": "sentences", "label": "animal", "metric": "accuracy"}},
+    "tasks": {
+        "animals": TRAINING | {"corpus": "sentences", "label": "animal", "metric": "accuracy"}
+    },
     "threads": 1,
     "device": "cpu",
 }
-CONLL = {"files": {split: f"data/words.{split}.conll" for split in SPLITS}, "columns": ["words", "tags"]}
+CONLL = {
+    "files": {split: f"data/words.{split}.conll" for split in SPLITS},
+    "columns": ["words", "tags"],
+}
 HUB = {"hub": "some/data", "config": "tiny", "first": "sentence", "slots": 13}
 RUNNING = SENTENCES | {"slots": 9}
 MODEL, CORPUS, TASK, GRID = "models.tiny", "corpora.sentences", "tasks.animals", "grids.more"
@@ -61,42 +66,87 @@ NEXT = {
     "grids.more": {"models": ["next"], "tasks": ["guess"], "fractions": ["1", "0"]},
 }
 FROM_HUB = {"corpora.sentences": HUB, "hub_mirror": "hub"}
-TAGS = {"corpora.words": WORD_CORPUS, "tasks.tags": {"corpus": "words", "label": "tags", "metric": "token_accuracy"}}
+TAGS = {
+    "corpora.words": WORD_CORPUS,
+    "tasks.tags": {"corpus": "words", "label": "tags", "metric": "token_accuracy"},
+}
 MASKED = {
     "corpora.running": RUNNING,
     "tasks.hidden": {"corpus": "running", "metric": "negative_log_perplexity"},
     "run.tasks": ["animals", "hidden"],
 }
 VALUES: dict[str, tuple[Any, ...]] = {"run.constants": (["zeros"], ["average", "uniform"], ABSENT)}
-VALUES |= {"run.orders": (["random"], ["lambda", "gradient"], ABSENT), "tasks.*.published": ("cola", ABSENT)}
-VALUES |= {"run.fractions": (["1", "0"], ["1", "1/4", "0"], ["1", "1/2", "0"]), "run.seeds": ([2], [1, 2], [1])}
-VALUES |= {"grids": (ABSENT,), "grids.*.constants": (["toeplitz"], ["toeplitz-trained"], ["average"])}
-VALUES |= {"grids.*.orders": (["last-layer-first"], ["gradient"]), "grids.*.fractions": (["1", "0"], ["1/2"])}
+VALUES |= {
+    "run.orders": (["random"], ["lambda", "gradient"], ABSENT),
+    "tasks.*.published": ("cola", ABSENT),
+}
+VALUES |= {
+    "run.fractions": (["1", "0"], ["1", "1/4", "0"], ["1", "1/2", "0"]),
+    "run.seeds": ([2], [1, 2], [1]),
+}
+VALUES |= {
+    "grids": (ABSENT,),
+    "grids.*.constants": (["toeplitz"], ["toeplitz-trained"], ["average"]),
+}
+VALUES |= {
+    "grids.*.orders": (["last-layer-first"], ["gradient"]),
+    "grids.*.fractions": (["1", "0"], ["1/2"]),
+}
 VALUES |= {"grids.*.seeds": ([3], [1, 3]), "grids.*.title": ("More", "Even more")}
-VALUES |= {"corpora.*.first": ("sentence", "long"), "corpora.*.second": ("long", ABSENT), "corpora.*.slots": (7, 13)}
-VALUES |= {"corpora.*.train_limit": (17, 1000, ABSENT), "corpora.*.cluster": ("long", "sentence", 3, ABSENT)}
+VALUES |= {
+    "corpora.*.first": ("sentence", "long"),
+    "corpora.*.second": ("long", ABSENT),
+    "corpora.*.slots": (7, 13),
+}
+VALUES |= {
+    "corpora.*.train_limit": (17, 1000, ABSENT),
+    "corpora.*.cluster": ("long", "sentence", 3, ABSENT),
+}
 VALUES |= {"tasks.*.title": ("Animals", ABSENT), "tasks.*.label": ("long", "animal")}
 VALUES |= {"tasks.*.labels": (["0", "1"], ["1", "0"], ["0", "1", "2"], ["short", "long"], ABSENT)}
-VALUES |= {"tasks.*.subset": ("long", ABSENT), "tasks.*.metric": ("f1", "matthews_correlation", "accuracy")}
-VALUES |= {"tasks.*.learning_rate": (0.02, 0.01), "tasks.*.batch_size": (5, 8), "tasks.*.epochs": (2, 1)}
+VALUES |= {
+    "tasks.*.subset": ("long", ABSENT),
+    "tasks.*.metric": ("f1", "matthews_correlation", "accuracy"),
+}
+VALUES |= {
+    "tasks.*.learning_rate": (0.02, 0.01),
+    "tasks.*.batch_size": (5, 8),
+    "tasks.*.epochs": (2, 1),
+}
 VALUES |= {"resamples": (0, 2, 3), "fidelity": ("published_code", ABSENT), "margin": (0.3, ABSENT)}
 VALUES |= {"floors": ([], ["identity", "zeros"], ["zeros", "mean-output"], ["zeros"])}
-VALUES |= {"layout": ("published_code", "natural", "paper", ABSENT), "keep_hidden_states": (False, True)}
+VALUES |= {
+    "layout": ("published_code", "natural", "paper", ABSENT),
+    "keep_hidden_states": (False, True),
+}
 VALUES |= {"ranking": (ABSENT,), "ranking.seeds": ([1], [0, 1], [0])}
 VALUES |= {"ranking.epochs": (2, ABSENT), "ranking.draws": (1, 2)}
-VALUES |= {"patterns": (ABSENT,), "hub_mirror": ("hub", "mirror", ABSENT), "precision": ("bfloat16", "float32")}
+VALUES |= {
+    "patterns": (ABSENT,),
+    "hub_mirror": ("hub", "mirror", ABSENT),
+    "precision": ("bfloat16", "float32"),
+}
 """New values of keys, by the path of the key; the first model, corpus, task or grid stands for all of its kind."""
 NAMES = {"models.*": MODEL, "corpora.*": CORPUS, "tasks.*": TASK, "grids.*": GRID}
 
 DRAWN: dict[str, list[dict[str, Any]]] = {
-    "run.models": [{"models.other": {"path": "models/other"}, "run.models": ["other"]}, {"run.models": ["tiny"]}],
-    "run.tasks": [TAGS | {"run.tasks": value} for value in (["animals", "tags"], ["tags"], ["animals"])],
+    "run.models": [
+        {"models.other": {"path": "models/other"}, "run.models": ["other"]},
+        {"run.models": ["tiny"]},
+    ],
+    "run.tasks": [
+        TAGS | {"run.tasks": value} for value in (["animals", "tags"], ["tags"], ["animals"])
+    ],
     "grids.*.models": [{"models.other": {"path": "models/other"}, f"{GRID}.models": ["other"]}],
     "grids.*.tasks": [TAGS | {f"{GRID}.tasks": ["tags"]}, {f"{GRID}.tasks": ["animals"]}],
     "models": [{"models.other": {"path": "models/other"}}],
     "models.*.hub": [{f"{MODEL}": {"hub": "some/model"}, "hub_mirror": "hub"}],
-    "models.*.revision": [{f"{MODEL}": {"path": "models/other", "hub": "some/model", "revision": "b"}}],
-    "models.*.path": [{f"{MODEL}": {"path": value}} for value in ("models/other", "models/tiny", "models/moved")],
+    "models.*.revision": [
+        {f"{MODEL}": {"path": "models/other", "hub": "some/model", "revision": "b"}}
+    ],
+    "models.*.path": [
+        {f"{MODEL}": {"path": value}} for value in ("models/other", "models/tiny", "models/moved")
+    ],
     "models.*.sha256": [
         {MODEL: {"path": "models/tiny"}, f"{MODEL}.sha256": value}
         for value in (lambda: digest_of_file("models/tiny/model.safetensors"), "0" * 64)
@@ -105,24 +155,39 @@ DRAWN: dict[str, list[dict[str, Any]]] = {
     "corpora": [{"corpora.unused": RUNNING}],
     "corpora.*.hub": [FROM_HUB],
     "corpora.*.config": [FROM_HUB | {f"{CORPUS}.config": value} for value in ("tiny", "other")],
-    "corpora.*.revision": [FROM_HUB | {f"{CORPUS}.revision": value} for value in ("a" * 40, "b" * 40)],
+    "corpora.*.revision": [
+        FROM_HUB | {f"{CORPUS}.revision": value} for value in ("a" * 40, "b" * 40)
+    ],
     "corpora.*.train": [FROM_HUB | {f"{CORPUS}.train": value} for value in ("train", "more")],
     "corpora.*.validation": [
-        FROM_HUB | {f"{CORPUS}.validation": value} for value in ("validation", "more", ["validation", "more"])
+        FROM_HUB | {f"{CORPUS}.validation": value}
+        for value in ("validation", "more", ["validation", "more"])
     ],
     "corpora.*.files": [{CORPUS: SENTENCES}],
-    "corpora.*.files.train": [{f"{CORPUS}.files.train": f"data/sentences.{split}.csv"} for split in SPLITS],
-    "corpora.*.files.validation": [{f"{CORPUS}.files.validation": f"data/sentences.{split}.csv"} for split in SPLITS],
-    "corpora.*.columns": [TAGS | {"corpora.words": CONLL | {"words": "words", "slots": 11}, "run.tasks": ["tags"]}],
+    "corpora.*.files.train": [
+        {f"{CORPUS}.files.train": f"data/sentences.{split}.csv"} for split in SPLITS
+    ],
+    "corpora.*.files.validation": [
+        {f"{CORPUS}.files.validation": f"data/sentences.{split}.csv"} for split in SPLITS
+    ],
+    "corpora.*.columns": [
+        TAGS | {"corpora.words": CONLL | {"words": "words", "slots": 11}, "run.tasks": ["tags"]}
+    ],
     "corpora.*.words": [TAGS | {"corpora.words.words": "words"}],
     "corpora.*.blocks": [NEXT, NEXT | {"corpora.running.blocks": False}],
     "tasks": [MASKED],
-    "tasks.*.corpus": [{"corpora.again": RUNNING, f"{TASK}.corpus": "again"}, {f"{TASK}.corpus": "sentences"}],
+    "tasks.*.corpus": [
+        {"corpora.again": RUNNING, f"{TASK}.corpus": "again"},
+        {f"{TASK}.corpus": "sentences"},
+    ],
     "patterns.tasks": [{"patterns": {"tasks": ["animals"], "heads": [[0, 0]]}}],
     "patterns.heads": [{"patterns": {"tasks": ["animals"], "heads": [[1, 1]]}}],
 }
 DRAWN |= {
-    key: [{".".join([NAMES.get(".".join(parts[:2]), ".".join(parts[:2])), *parts[2:]]): value} for value in values]
+    key: [
+        {".".join([NAMES.get(".".join(parts[:2]), ".".join(parts[:2])), *parts[2:]]): value}
+        for value in values
+    ]
     for key, values in VALUES.items()
     for parts in [key.split(".")]
 }
@@ -147,11 +212,15 @@ def test_the_walk_can_draw_every_key():
     before = config_of(CONFIG)
     for key, edits in DRAWN.items():
         legal = [asked for edit in edits if is_legal(asked := edited(CONFIG, edit))]
-        assert legal and (key in RESTORED or any(config_of(asked) != before for asked in legal)), key
+        assert legal and (key in RESTORED or any(config_of(asked) != before for asked in legal)), (
+            key
+        )
 
 
 def edited(config: dict[str, Any], edit: Mapping[str, Any]) -> dict[str, Any]:
-    config = with_keys(config, {path: value() if callable(value) else value for path, value in edit.items()})
+    config = with_keys(
+        config, {path: value() if callable(value) else value for path, value in edit.items()}
+    )
     for task in config["tasks"].values():
         for key, value in TRAINING.items():
             task.setdefault(key, value)
@@ -168,19 +237,35 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed, name in enumerate(("tiny", "other")):
         write_model(Path("models", name), seed)
     shutil.copytree("models/tiny", "models/moved")
-    Path("packaged_model.py").write_text("def get_model_path():\n    return 'models/other'\n", encoding="utf-8")
+    Path("packaged_model.py").write_text(
+        "def get_model_path():\n    return 'models/other'\n", encoding="utf-8"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     write_decoder(Path("models/next"))
     for split in ROWS:
-        tagged = [json.loads(line) for line in Path(f"data/words.{split}.jsonl").read_text().splitlines()]
-        sentences = ["\n".join(f"{word} {tag}" for word, tag in zip(*row.values(), strict=True)) for row in tagged]
-        Path(f"data/words.{split}.conll").write_text("\n\n".join(sentences) + "\n", encoding="utf-8")
+        tagged = [
+            json.loads(line) for line in Path(f"data/words.{split}.jsonl").read_text().splitlines()
+        ]
+        sentences = [
+            "\n".join(f"{word} {tag}" for word, tag in zip(*row.values(), strict=True))
+            for row in tagged
+        ]
+        Path(f"data/words.{split}.conll").write_text(
+            "\n\n".join(sentences) + "\n", encoding="utf-8"
+        )
     for folder, commit in (("hub", "a" * 40), ("mirror", "b" * 40)):
         shutil.copytree("models/other", Path(folder, "some/model"))
         for config in ("tiny", "other"):
             write_dataset(Path(folder, "some/data", config), seed=len(config) + len(folder))
-        record = {"repository": "some/data", "repo_type": "dataset", "revision": commit, "commit": commit}
-        Path(folder, "some/data/.papa-revision.json").write_text(json.dumps(record), encoding="utf-8")
+        record = {
+            "repository": "some/data",
+            "repo_type": "dataset",
+            "revision": commit,
+            "commit": commit,
+        }
+        Path(folder, "some/data/.papa-revision.json").write_text(
+            json.dumps(record), encoding="utf-8"
+        )
 
 
 def write_dataset(folder: Path, seed: int) -> None:
@@ -246,7 +331,10 @@ def test_results_after_edits_are_those_of_a_fresh_run():
 
 def tables_in(folder: Path) -> dict[str, str]:
     """Return the values of all tables of a study."""
-    return {path.name: digest_of_table(read_table(path)) for path in sorted(folder.glob("tables/*.parquet"))}
+    return {
+        path.name: digest_of_table(read_table(path))
+        for path in sorted(folder.glob("tables/*.parquet"))
+    }
 
 
 def is_legal(config: dict[str, Any]) -> bool:
@@ -293,7 +381,11 @@ EDITED: dict[str, tuple[Callable[[Path], object], dict[str, Any], dict[str, int]
     "a new column": (rows_of("train", lambda rows: rows.insert(0, "new", "x")), {}, {}),
     "training labels": (rows_of("train", switched), {}, LATER),
     "validation labels": (rows_of("validation", switched), {}, {"report": 1}),
-    "a subset": (rows_of("validation", lambda rows: rows.loc.__setitem__((0, "long"), "tall")), {}, {"report": 1}),
+    "a subset": (
+        rows_of("validation", lambda rows: rows.loc.__setitem__((0, "long"), "tall")),
+        {},
+        {"report": 1},
+    ),
     "a cluster": (lambda folder: None, {"corpora.sentences.cluster": "long"}, {"report": 1}),
     "a validation text": (
         rows_of("validation", lambda rows: rows.loc.__setitem__((0, "sentence"), "the cat runs")),
@@ -303,14 +395,25 @@ EDITED: dict[str, tuple[Callable[[Path], object], dict[str, Any], dict[str, int]
     "a training text": (
         rows_of("train", lambda rows: rows.loc.__setitem__((0, "sentence"), "the cat runs")),
         {},
-        {"tokenize": 1, "average": 1, "learn_lambda": 1, "hidden_states": 2, "probe": 4, "report": 1},
+        {
+            "tokenize": 1,
+            "average": 1,
+            "learn_lambda": 1,
+            "hidden_states": 2,
+            "probe": 4,
+            "report": 1,
+        },
     ),
     "the learning rate": (lambda folder: None, {"tasks.animals.learning_rate": 0.002}, LATER),
     "one more seed": (lambda folder: None, {"run.seeds": [1, 2]}, {"probe": 8, "report": 1}),
     "samples of training rows": (lambda folder: None, {"resamples": 2}, {"probe": 8, "report": 1}),
     "a title": (lambda folder: None, {"tasks.animals.title": "Animals"}, {"report": 1}),
     "a margin": (lambda folder: None, {"margin": 0.2}, {"report": 1}),
-    "another config": (lambda folder: None, {"name": "second", "run.tasks": ["animals"]}, {"report": 1}),
+    "another config": (
+        lambda folder: None,
+        {"name": "second", "run.tasks": ["animals"]},
+        {"report": 1},
+    ),
     "other names": (
         lambda folder: None,
         {
@@ -334,7 +437,11 @@ EDITED: dict[str, tuple[Callable[[Path], object], dict[str, Any], dict[str, int]
         {"models.tiny": {"path": "models/moved"}},
         {},
     ),
-    "touched scripts": (lambda folder: [path.touch() for path in folder.rglob("*") if path.is_file()], {}, {}),
+    "touched scripts": (
+        lambda folder: [path.touch() for path in folder.rglob("*") if path.is_file()],
+        {},
+        {},
+    ),
 }
 """Edits of the files and of the config, and the jobs that they need."""
 CONDITIONS: dict[str, Callable[[Path], object]] = {
@@ -342,13 +449,16 @@ CONDITIONS: dict[str, Callable[[Path], object]] = {
     "no .snakemake": lambda folder: shutil.rmtree(folder / ".snakemake", ignore_errors=True),
     "scrambled": lambda folder: [
         os.utime(path, (1.6e9 + place, 1.6e9 + place))
-        for place, path in enumerate(sorted(folder.rglob("*"), key=lambda path: digest_of_json(str(path))))
+        for place, path in enumerate(
+            sorted(folder.rglob("*"), key=lambda path: digest_of_json(str(path)))
+        )
     ],
 }
 
 
 @pytest.mark.parametrize(
-    "condition", ["defaults", *(pytest.param(name, marks=pytest.mark.slow) for name in list(CONDITIONS)[1:])]
+    "condition",
+    ["defaults", *(pytest.param(name, marks=pytest.mark.slow) for name in list(CONDITIONS)[1:])],
 )
 @pytest.mark.parametrize("edit", EDITED)
 def test_only_what_an_edit_changes_is_computed(computed_copy: Copy, edit: str, condition: str):
@@ -368,18 +478,25 @@ def test_states_that_are_not_kept_are_gone_and_change_no_number():
 
 
 @pytest.mark.usefixtures("no_figures", "files")
-def test_a_run_with_nothing_to_do_makes_its_plan_that_of_its_folder_again(monkeypatch: pytest.MonkeyPatch):
+def test_a_run_with_nothing_to_do_makes_its_plan_that_of_its_folder_again(
+    monkeypatch: pytest.MonkeyPatch,
+):
     monkeypatch.setenv("PYTHONPATH", "")  # which is changed
     study, other = (config_of(with_keys(CONFIG, {"run.seeds": seeds})) for seeds in ([1], [2]))
     run_here(Plan(study, Path("results/walk")))
     Plan(other, Path("results/walk")).write()
     assert unneeded(Path("results"))
-    assert not planned(with_keys(CONFIG, {"run.seeds": [1]}), [], True).batches and not unneeded(Path("results"))
+    assert not planned(with_keys(CONFIG, {"run.seeds": [1]}), [], True).batches and not unneeded(
+        Path("results")
+    )
 
 
 @pytest.mark.usefixtures("no_figures", "files")
 def test_states_stay_for_readers_that_another_run_has_added():
-    one, two = (with_keys(CONFIG, {"keep_hidden_states": False, "run.seeds": seeds}) for seeds in ([1], [1, 2]))
+    one, two = (
+        with_keys(CONFIG, {"keep_hidden_states": False, "run.seeds": seeds})
+        for seeds in ([1], [1, 2])
+    )
     plan_of(one, Path("s")).write()
     old = read_plan("s")
     *before, last = [batch for batch in old["batches"] if batch["rule"] != "report"]
@@ -398,7 +515,9 @@ def test_the_report_follows_names_and_deleted_files():
     assert finish(with_keys(CONFIG, keys | {"models": paths}), Path("s")) is None
     swapped = with_keys(CONFIG, keys | {"models": {"a": paths["b"], "b": paths["a"]}})
     rules = [batch.rule for batch in plan_of(swapped, Path("s")).missing]
-    assert rules == ["report"] and finish(swapped, Path("s")) is finish(swapped, Path("fresh")) is None
+    assert (
+        rules == ["report"] and finish(swapped, Path("s")) is finish(swapped, Path("fresh")) is None
+    )
     expected = tables_in(Path("fresh"))
     assert tables_in(Path("s")) == expected
     Path("s/tables/summary.parquet").unlink()
@@ -414,7 +533,10 @@ def test_averages_of_one_corpus_are_one_job():
 
 @pytest.mark.usefixtures("files")
 def test_tasks_with_one_order_of_heads_share_its_hidden_states():
-    tasks = {"tasks.longer": CONFIG["tasks"]["animals"] | {"epochs": 2}, "run.tasks": ["animals", "longer"]}
+    tasks = {
+        "tasks.longer": CONFIG["tasks"]["animals"] | {"epochs": 2},
+        "run.tasks": ["animals", "longer"],
+    }
     config = with_keys(CONFIG, tasks | {"ranking": {"epochs": 1}})
     rules = [batch.rule for batch in Plan(config_of(config), Path("shared")).missing]
     assert [rules.count(rule) for rule in ("learn_lambda", "hidden_states", "probe")] == [1, 2, 12]

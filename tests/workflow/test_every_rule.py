@@ -22,20 +22,45 @@ def config_of_families(folder):
     by_word = {"label": "entity", "metric": "entity_f1"}
     return {
         "name": "families",
-        "run": {"models": [*FAMILIES], "tasks": ["inference"], "fractions": ["1", "1/2", "0"], "seeds": [1]},
+        "run": {
+            "models": [*FAMILIES],
+            "tasks": ["inference"],
+            "fractions": ["1", "1/2", "0"],
+            "seeds": [1],
+        },
         "grids": {
-            "kinds": {"models": ["electra"], "constants": ["average", "toeplitz-trained"], "fractions": ["1", "0"]},
+            "kinds": {
+                "models": ["electra"],
+                "constants": ["average", "toeplitz-trained"],
+                "fractions": ["1", "0"],
+            },
             "rungs": {"models": ["roberta"], "constants": LADDER, "fractions": ["1", "0"]},
-            "orders": {"title": "Orders of heads", "models": ["roberta"], "orders": ["lambda", "random"]},
+            "orders": {
+                "title": "Orders of heads",
+                "models": ["roberta"],
+                "orders": ["lambda", "random"],
+            },
             "words": {"tasks": ["entities"], "models": ["deberta"], "fractions": ["1", "0"]},
             "masked": {"tasks": ["masked"], "models": ["electra"]},
         },
         "models": {family: {"path": random_model(family)} for family in FAMILIES},
-        "corpora": {"inference": pairs, "reading": first_rows(folder, "reading") | {"slots": 64}, "running": running},
+        "corpora": {
+            "inference": pairs,
+            "reading": first_rows(folder, "reading") | {"slots": 64},
+            "running": running,
+        },
         "tasks": {
-            "inference": {"corpus": "inference", "label": "label", "subset": "kind", "metric": "accuracy"} | TRAINING,
+            "inference": {
+                "corpus": "inference",
+                "label": "label",
+                "subset": "kind",
+                "metric": "accuracy",
+            }
+            | TRAINING,
             "entities": {"corpus": "reading", "subset": "kind"} | by_word | TRAINING,
-            "masked": {"corpus": "running", "metric": "negative_log_perplexity"} | TRAINING | {"batch_size": 8},
+            "masked": {"corpus": "running", "metric": "negative_log_perplexity"}
+            | TRAINING
+            | {"batch_size": 8},
         },
         "ranking": {"draws": 1},
         "patterns": {"tasks": ["inference"], "heads": [[0, 1], [1, 3]]},
@@ -51,7 +76,10 @@ def families(tmp_path_factory):
 
 
 def test_every_rule_ran(families):
-    made = {artefact["stage"] for artefact in read_plan(families.folder / "results/families")["artefacts"]}
+    made = {
+        artefact["stage"]
+        for artefact in read_plan(families.folder / "results/families")["artefacts"]
+    }
     assert made >= STAGES.keys() - {HiddenStates.stage, Report.stage}
     assert families.planned(None, "--configfile", "config.yaml") == {}
 
@@ -62,8 +90,14 @@ def test_every_family_has_every_score(families):
     settings = main.groupby(["task", "model"]).size()
     # nothing replaced, averages at 1/2 and 0, three floors; trained matrices at 0; one order more; a ladder
     assert dict(settings["inference"]) == {"deberta": 6, "electra": 7, "roberta": 11}
-    assert dict(settings["entities"]) == {"deberta": 5} and dict(settings["masked"]) == {"electra": 6}
-    assert main.context_free.notna().all() and main.trivial.notna().all() and main.reliance.isna().all()
+    assert dict(settings["entities"]) == {"deberta": 5} and dict(settings["masked"]) == {
+        "electra": 6
+    }
+    assert (
+        main.context_free.notna().all()
+        and main.trivial.notna().all()
+        and main.reliance.isna().all()
+    )
     assert set(main.status) == {"one seed, so no interval"}
     masked = main.task == "masked"
     assert main["mean"][~masked].between(0, 1).all() and main["mean"][masked].between(-9, -5).all()
@@ -83,7 +117,9 @@ def test_every_grid_and_pattern_has_its_table_and_figure(families):
     orders = read_table(results / "tables/orders.parquet").to_pandas()
     assert list(orders[orders.fraction == "0"].line.unique()) == ["λ", "random"]
     for name in ("scores_by_heads_replaced", "orders", "score_and_drop"):
-        assert (results / f"figures/{name}.png").exists() == (name != "score_and_drop"), "one drop is not compared"
+        assert (results / f"figures/{name}.png").exists() == (name != "score_and_drop"), (
+            "one drop is not compared"
+        )
         assert r"\toprule" in (results / f"tables/{name}.tex").read_text(encoding="utf-8")
 
 
@@ -92,7 +128,10 @@ def test_orders_of_other_seeds(computed_copy):
     config["run"] |= {"tasks": ["animals"], "seeds": [1, 2]}
     tables = computed_copy.compute(config) / "tables"
     stability = read_table(tables / "stability.parquet").to_pandas()
-    assert set(zip(stability.a, stability.b, strict=True)) == {("0", "1")} and stability.tau.between(-1, 1).all()
+    assert (
+        set(zip(stability.a, stability.b, strict=True)) == {("0", "1")}
+        and stability.tau.between(-1, 1).all()
+    )
     runs = read_table(tables / "runs.parquet").to_pandas()
     assert set(runs.order.dropna()) == {"lambda-0", "lambda-1"}
     claims = read_json(tables / "claims.json")["claims"]

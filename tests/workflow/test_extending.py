@@ -6,19 +6,41 @@ import subprocess
 
 import pytest
 import yaml
-from tiny import CONFIG, REPOSITORY, copy_of_repository, in_python, with_keys, write_data, write_model
+from tiny import (
+    CONFIG,
+    REPOSITORY,
+    copy_of_repository,
+    in_python,
+    with_keys,
+    write_data,
+    write_model,
+)
 
 from papa.files import read_facts, read_table
 
 PAGE = (REPOSITORY / "docs/extending.md").read_text(encoding="utf-8")
 DIFFS = {
     heading: re.findall("```diff\n(.*?)```", section, re.DOTALL)
-    for heading, section in re.findall("^## (.*?)\n(.*?)(?=^## |\\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    for heading, section in re.findall(
+        "^## (.*?)\n(.*?)(?=^## |\\Z)", PAGE, re.DOTALL | re.MULTILINE
+    )
 }
 CHANGES = {
-    "A metric": ({"tasks.animals.metric": "balanced_accuracy"}, "summary", {"metric": "balanced_accuracy"}),
-    "A constant": ({"run.constants": ["previous"]}, "summary", {"constant": "previous", "fraction": "0"}),
-    "An order of heads": ({"run.orders": ["layers-in-turn"]}, "summary", {"order": "layers-in-turn"}),
+    "A metric": (
+        {"tasks.animals.metric": "balanced_accuracy"},
+        "summary",
+        {"metric": "balanced_accuracy"},
+    ),
+    "A constant": (
+        {"run.constants": ["previous"]},
+        "summary",
+        {"constant": "previous", "fraction": "0"},
+    ),
+    "An order of heads": (
+        {"run.orders": ["layers-in-turn"]},
+        "summary",
+        {"order": "layers-in-turn"},
+    ),
     "An analysis": ({}, "lambdas", {"task": "animals", "layer": 1, "head": 1}),
 }
 """For a heading, the keys of a config that use the change, and a table with a row that has these values."""
@@ -38,11 +60,17 @@ def changed(tmp_path):
     def apply(heading):
         workflow = copy_of_repository(tmp_path / "papa")
         for part in ("docs", "tests/unit"):
-            shutil.copytree(REPOSITORY / part, workflow.folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                REPOSITORY / part,
+                workflow.folder / part,
+                ignore=shutil.ignore_patterns("__pycache__"),
+            )
         (workflow.folder / "results").mkdir()
         shutil.copy2(REPOSITORY / "results/README.md", workflow.folder / "results")
         (diff,) = DIFFS[heading]
-        process = subprocess.run(["git", "apply", "-"], input=diff, cwd=workflow.folder, capture_output=True, text=True)
+        process = subprocess.run(
+            ["git", "apply", "-"], input=diff, cwd=workflow.folder, capture_output=True, text=True
+        )
         assert process.returncode == 0, process.stderr
         write_model(workflow.folder / "models/tiny")
         write_data(workflow.folder / "data")
@@ -75,10 +103,15 @@ def test_a_task_has_its_labels(changed):
 def test_a_study_with_a_change_has_its_rows_and_its_report(changed, heading):
     keys, table, expected = CHANGES[heading]
     workflow = changed(heading)
-    workflow.write(with_keys(CONFIG, {"run.tasks": ["animals"], "run.fractions": ["1", "1/2", "0"]} | keys))
+    workflow.write(
+        with_keys(CONFIG, {"run.tasks": ["animals"], "run.fractions": ["1", "1/2", "0"]} | keys)
+    )
     process = in_python(COMPUTE, folder=workflow.folder, PYTHONPATH=str(workflow.folder))
     assert process.returncode == 0, process.stderr
     results = workflow.folder / "results/tiny"
-    assert any(row.items() >= expected.items() for row in read_table(results / f"tables/{table}.parquet").to_pylist())
+    assert any(
+        row.items() >= expected.items()
+        for row in read_table(results / f"tables/{table}.parquet").to_pylist()
+    )
     page = (results / "report/index.html").read_text(encoding="utf-8")
     assert ("λ of 4 heads" in page) == (table == "lambdas")

@@ -28,9 +28,13 @@ from papa.jobs.start import planned
 
 pytestmark = pytest.mark.slow
 RESULTS = Path("results/tiny")
-STATES, PROBE = "results/tiny/states/tiny-animals-*", "results/cache/probe/tiny-animals-average-lambda-0-*"
+STATES, PROBE = (
+    "results/tiny/states/tiny-animals-*",
+    "results/cache/probe/tiny-animals-average-lambda-0-*",
+)
 TOKENS, WEIGHTS = (
-    f"results/cache/{name}-*.parquet" for name in ("tokenize/tiny-sentences", "learn_lambda/tiny-animals")
+    f"results/cache/{name}-*.parquet"
+    for name in ("tokenize/tiny-sentences", "learn_lambda/tiny-animals")
 )
 OPTIONS = ("--cores", "1", "--configfile", "config.yaml")
 MISSING = {"hidden_states": 1, "probe": 1, "report": 1}
@@ -41,7 +45,11 @@ Fault = AbstractContextManager[dict[str, Any]]
 @pytest.fixture
 def unfinished(computed_copy):
     """The finished workflow without the hidden states and the probe of an order of heads, and without its plan."""
-    for path in (only(computed_copy, STATES), only(computed_copy, PROBE), computed_copy.folder / RESULTS / "plan.json"):
+    for path in (
+        only(computed_copy, STATES),
+        only(computed_copy, PROBE),
+        computed_copy.folder / RESULTS / "plan.json",
+    ):
         path.unlink()
     return computed_copy
 
@@ -75,12 +83,16 @@ def as_owner_of_nothing() -> None:
                 raise OSError(ctypes.get_errno(), "root cannot be made to obey permissions here")
 
 
-def permissions(mode: int, pattern: str, kinds: Callable[[Path], bool] = Path.exists) -> Callable[[Copy, Path], Fault]:
+def permissions(
+    mode: int, pattern: str, kinds: Callable[[Path], bool] = Path.exists
+) -> Callable[[Copy, Path], Fault]:
     """Files of these kinds have another mode."""
 
     @contextmanager
     def fault(workflow: Copy, _: Path) -> Iterator[dict[str, Any]]:
-        before = {path: path.stat().st_mode for path in workflow.folder.glob(pattern) if kinds(path)}
+        before = {
+            path: path.stat().st_mode for path in workflow.folder.glob(pattern) if kinds(path)
+        }
         for path in before:
             path.chmod(mode)
         yield {"preexec_fn": as_owner_of_nothing}
@@ -135,7 +147,9 @@ def full_disk(free: int) -> Callable[[Copy, Path], Fault]:
 
     @contextmanager
     def fault(workflow: Copy, kept: Path) -> Iterator[dict[str, Any]]:
-        if subprocess.run([*APART, "mount", "-t", "tmpfs", "tmpfs", str(kept)], capture_output=True).returncode:
+        if subprocess.run(
+            [*APART, "mount", "-t", "tmpfs", "tmpfs", str(kept)], capture_output=True
+        ).returncode:
             pytest.skip("no disk can be mounted here; the quota stands for this one")
         yield {"before": [*APART, "sh", "-c", ON_A_FULL_DISK, "sh", str(kept), str(free)]}
         shutil.rmtree(workflow.folder / "results")
@@ -146,20 +160,32 @@ def full_disk(free: int) -> Callable[[Copy, Path], Fault]:
 
 FAULTS = {
     "nothing is writable": (permissions(0o555, "results/**/*"), "results/tiny is not writable"),
-    "no folder is writable": (permissions(0o555, "results/**/*", Path.is_dir), f"{RESULTS} is not writable"),
-    "an artefact is unreadable": (permissions(0, TOKENS), "cannot be read (Permission denied); fix the cause and run"),
+    "no folder is writable": (
+        permissions(0o555, "results/**/*", Path.is_dir),
+        f"{RESULTS} is not writable",
+    ),
+    "an artefact is unreadable": (
+        permissions(0, TOKENS),
+        "cannot be read (Permission denied); fix the cause and run",
+    ),
     "data are unreadable": (
         permissions(0, "data/sentences.train.csv"),
         "Error: data/sentences.train.csv cannot be read (Permission denied)",
     ),
-    "quota": (quota, "plan.json could not be written (File too large), and the partial file was removed"),
+    "quota": (
+        quota,
+        "plan.json could not be written (File too large), and the partial file was removed",
+    ),
     "no space": (full_disk(0), "No space left on device"),
     "no space for hidden states": (full_disk(20), " free; lower `train_limit`"),
     "another run": (
         held(str(RESULTS)),
         f"Error: another run is writing to {RESULTS}; wait for it, or give this config another name or folder.",
     ),
-    "files are being deleted": (held("results/cache"), "Error: files in results/cache are being deleted; wait until"),
+    "files are being deleted": (
+        held("results/cache"),
+        "Error: files in results/cache are being deleted; wait until",
+    ),
     "a damaged artefact": (damaged_weights, ".parquet cannot be read as a papa table"),
 }
 
@@ -190,13 +216,19 @@ def test_stopped_in_the_middle(computed, unfinished, number, whom, said):
     source = unfinished.folder / "papa/method/hidden.py"
     text, last = source.read_text(encoding="utf-8"), "        if not self._written.all():"
     assert text.count(last) == 1
-    source.write_text(text.replace(last, f"        __import__('time').sleep(5)\n{last}"), encoding="utf-8")
+    source.write_text(
+        text.replace(last, f"        __import__('time').sleep(5)\n{last}"), encoding="utf-8"
+    )
     process = unfinished.started(*OPTIONS)
     while not any((unfinished.folder / RESULTS / "states").glob(".*.partial")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     if whom == "the job":
-        [job] = [each for each in psutil.Process(process.pid).children(recursive=True) if not each.children()]
+        [job] = [
+            each
+            for each in psutil.Process(process.pid).children(recursive=True)
+            if not each.children()
+        ]
         job.kill()
     else:
         (os.killpg if whom == "everybody" else os.kill)(process.pid, number)
@@ -224,25 +256,35 @@ NO_LOCKS = "#include <errno.h>\nint flock(int file, int kind) { errno = ENOLCK; 
 def test_a_file_system_without_locks(computed, unfinished, tmp_path, monkeypatch):
     (tmp_path / "locks.c").write_text(NO_LOCKS)
     library = str(tmp_path / "locks.so")
-    if not shutil.which("cc") or subprocess.run(["cc", "-shared", "-o", library, tmp_path / "locks.c"]).returncode:
+    if (
+        not shutil.which("cc")
+        or subprocess.run(["cc", "-shared", "-o", library, tmp_path / "locks.c"]).returncode
+    ):
         pytest.skip("no compiler")
     monkeypatch.setenv("LD_PRELOAD", library)
     process = unfinished.run(*OPTIONS)
-    assert f"{RESULTS} cannot be locked (No locks available); do not start two runs on it at once." in process.stderr
+    assert (
+        f"{RESULTS} cannot be locked (No locks available); do not start two runs on it at once."
+        in process.stderr
+    )
     monkeypatch.delenv("LD_PRELOAD")
     completes(unfinished, computed)
 
 
 def test_two_configs_at_once_share_one_cache(computed, fresh_copy):
     """Both make the same files, and each file is there once, with the values of an undisturbed run."""
-    names = [fresh_copy.write(CONFIG | {"name": name}, f"{name}.yaml") for name in ("tiny", "second")]
+    names = [
+        fresh_copy.write(CONFIG | {"name": name}, f"{name}.yaml") for name in ("tiny", "second")
+    ]
     runs = [fresh_copy.started("--cores", "1", "--configfile", name) for name in names]
     for run in runs:
         printed = run.communicate()
         assert run.returncode == 0, printed
     for folder in ("cache", "tiny"):
         same_results(computed.folder / "results" / folder, fresh_copy.folder / "results" / folder)
-    assert len([*results_in(fresh_copy.folder / "results/second")]) == len([*results_in(fresh_copy.folder / RESULTS)])
+    assert len([*results_in(fresh_copy.folder / "results/second")]) == len(
+        [*results_in(fresh_copy.folder / RESULTS)]
+    )
 
 
 def test_a_job_reads_only_the_plan(unfinished, monkeypatch):
@@ -258,7 +300,11 @@ def test_a_job_reads_only_the_plan(unfinished, monkeypatch):
     ]
     words = ["-m", "papa.plan.execute", before.folder, "0" * 16, "1", "log"]
     late = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
-    assert late.returncode == 1 and "another run has begun" in late.stderr and "Traceback" not in late.stderr
+    assert (
+        late.returncode == 1
+        and "another run has begun" in late.stderr
+        and "Traceback" not in late.stderr
+    )
 
 
 FULL_TEMPORARY_FOLDER = """
@@ -280,14 +326,23 @@ def test_a_strange_machine(computed, tmp_path, monkeypatch):
     made_from.unlink()
     study.write(CONFIG)
     (tmp_path / "small").mkdir()
-    settings = {"PYTHONPATH": f"{REPOSITORY}:", "PYTHONIOENCODING": "ascii", "LC_ALL": "C", "TERM": "dumb"}
+    settings = {
+        "PYTHONPATH": f"{REPOSITORY}:",
+        "PYTHONIOENCODING": "ascii",
+        "LC_ALL": "C",
+        "TERM": "dumb",
+    }
     settings |= {"COLUMNS": "20", "TMPDIR": str(tmp_path / "small"), "HOME": str(tmp_path / "home")}
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     command = [sys.executable, "-m", "papa", "run", "config.yaml", "--cores", "1"]
     mounted = [*APART, "sh", "-c", FULL_TEMPORARY_FOLDER, "sh"]
-    can_mount = not subprocess.run([*APART, "mount", "-t", "tmpfs", "tmpfs", str(tmp_path / "small")]).returncode
-    process = subprocess.run([*(mounted if can_mount else []), *command], **study.settings(), capture_output=True)
+    can_mount = not subprocess.run(
+        [*APART, "mount", "-t", "tmpfs", "tmpfs", str(tmp_path / "small")]
+    ).returncode
+    process = subprocess.run(
+        [*(mounted if can_mount else []), *command], **study.settings(), capture_output=True
+    )
     assert process.returncode == 0, process.stdout + process.stderr
     said = " ".join(process.stdout.split())
     assert "Nothing can be concluded" in said and process.stdout.endswith("report/index.html\n")
@@ -295,8 +350,13 @@ def test_a_strange_machine(computed, tmp_path, monkeypatch):
 
     (cache := tmp_path / "cache").mkdir(mode=0o555)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    process = subprocess.run(command, **study.settings(), capture_output=True, preexec_fn=as_owner_of_nothing)
-    assert process.returncode == 2 and f"{cache} cannot be used for caches (Permission denied)" in process.stderr
+    process = subprocess.run(
+        command, **study.settings(), capture_output=True, preexec_fn=as_owner_of_nothing
+    )
+    assert (
+        process.returncode == 2
+        and f"{cache} cannot be used for caches (Permission denied)" in process.stderr
+    )
     monkeypatch.delenv("XDG_CACHE_HOME")
 
     summary = study.folder / RESULTS / "tables/summary.parquet"
@@ -336,13 +396,18 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(fresh, fresh_copy, t
         all_intact(fresh_copy.folder / "results")
     fresh_copy.run(*command)
     logs = (fresh_copy.folder / RESULTS / "logs").rglob("*.log")
-    assert any(", resumed " in log.read_text(encoding="utf-8") for log in logs), "no job was killed in its work"
+    assert any(", resumed " in log.read_text(encoding="utf-8") for log in logs), (
+        "no job was killed in its work"
+    )
     same_results(undisturbed.folder / "results", fresh_copy.folder / "results")
 
 
 def saved(workflow: Copy, since: float) -> bool:
     with suppress(FileNotFoundError):  # a job that is done discards its state
-        return any(state.stat().st_mtime > since for state in (workflow.folder / "results").rglob(".*.checkpoint"))
+        return any(
+            state.stat().st_mtime > since
+            for state in (workflow.folder / "results").rglob(".*.checkpoint")
+        )
     return False
 
 

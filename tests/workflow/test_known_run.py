@@ -40,7 +40,9 @@ def scores(results, task, constant, order):
 
 def expected_row():
     """The score of the induction head: words that come again are sure, all others as likely as any."""
-    rows = [row["text"].split() for row in known.generate("repeats", "validation", ROWS["validation"])]
+    rows = [
+        row["text"].split() for row in known.generate("repeats", "validation", ROWS["validation"])
+    ]
     sure = sum(len(words) - len(set(words)) - 1 for words in rows)
     return UNIFORM * (1 - sure / sum(map(len, rows)))
 
@@ -50,12 +52,20 @@ def expected_row():
     [
         ("repeats", "average", "lambda", 1),  # the induction head is replaced last
         ("repeats", "average", "first-layer-first", 3),  # it is the third from the end
-        ("repeats", "zeros", "first-layer-first", 9),  # the previous-token head is the second of all
+        (
+            "repeats",
+            "zeros",
+            "first-layer-first",
+            9,
+        ),  # the previous-token head is the second of all
         ("no-repeats", "average", "lambda", None),  # nothing is needed
     ],
 )
 def test_the_curve_is_the_one_predicted_by_hand(results, task, constant, order, needed):
-    expected = {kept: expected_row() if needed is not None and kept >= needed else UNIFORM for kept in range(11)}
+    expected = {
+        kept: expected_row() if needed is not None and kept >= needed else UNIFORM
+        for kept in range(11)
+    }
     assert scores(results, task, constant, order) == pytest.approx(expected, abs=2e-3)
 
 
@@ -66,7 +76,10 @@ def test_all_heads_but_one_are_claimed(results):
     joint = frame[frame["task"].isna()].groupby(["grid", "constant"])
     numbers = {names: replaceable(rows, claims["margin"]) for names, rows in joint}
     assert numbers["scores_by_heads_replaced", "average"] == 9
-    assert numbers["averages-and-zeros", "average"] == 7 and numbers["averages-and-zeros", "zeros"] == 1
+    assert (
+        numbers["averages-and-zeros", "average"] == 7
+        and numbers["averages-and-zeros", "zeros"] == 1
+    )
     of_run = [task for task in claims["tasks"] if task["grid"] == "scores_by_heads_replaced"]
     assert [task["task"] for task in of_run if task["excluded"]] == ["No-repeats"]
     assert "9 of 10 heads" in claims["sentences"][1]
@@ -76,10 +89,13 @@ def test_all_heads_but_one_are_claimed(results):
 def test_only_words_that_occurred_before_rely_on_their_input(results):
     rows = [[cell.strip() for cell in line.split("|")[2:-1]] for line in tokens.table(results)]
     (_, original, averages, _, reliance), new = (
-        next(row[2:] for row in rows if row[:2] == ["repeats", kind]) for kind in ("occurred before", "new in the text")
+        next(row[2:] for row in rows if row[:2] == ["repeats", kind])
+        for kind in ("occurred before", "new in the text")
     )
     assert float(original) > UNIFORM / 2 and reliance.startswith("100% (")
-    assert [float(averages), *map(float, new[1:4])] == pytest.approx([UNIFORM] * 4, abs=2e-3) and new[4] == "-"
+    assert [float(averages), *map(float, new[1:4])] == pytest.approx(
+        [UNIFORM] * 4, abs=2e-3
+    ) and new[4] == "-"
 
 
 # -- a model that knows nothing ----------------------------------------------------------------------------------------
@@ -91,7 +107,10 @@ def words_to_count(split):
     """Texts of five words, and whether most of them are in the first half of the vocabulary: no word needs another."""
     chance = Random(split)
     texts = [chance.sample(WORDS, 5) for _ in range(CONTROL_ROWS[split])]
-    labels = ["yes" if sum(WORDS.index(word) < len(WORDS) / 2 for word in words) > 2 else "no" for words in texts]
+    labels = [
+        "yes" if sum(WORDS.index(word) < len(WORDS) / 2 for word in words) > 2 else "no"
+        for words in texts
+    ]
     return [" ".join(words) for words in texts], labels
 
 
@@ -102,9 +121,15 @@ def test_attention_contributes_nothing_significant_to_a_random_model():
         "tasks": {"epochs": 7, "learning_rate": 1.0e-3, "batch_size": 16},
     }
     validation = words_to_count("validation")
-    study = papa.measure(random_model("bert"), *words_to_count("train"), validation=validation, settings=settings)
-    assert [task["excluded"] for task in study.claims["tasks"]] == ["attention's contribution is not significant"]
+    study = papa.measure(
+        random_model("bert"), *words_to_count("train"), validation=validation, settings=settings
+    )
+    assert [task["excluded"] for task in study.claims["tasks"]] == [
+        "attention's contribution is not significant"
+    ]
     assert [claim["margin"] for claim in study.claims["claims"]] == [None]
     assert "attention's contribution is not significant" in str(study.claims)
     scores = study.summary.query("main and subset == 'all' and fraction == '1'")
-    assert scores["mean"].max() > scores["trivial"].max() + 0.1, "the probe has learned the task in part"
+    assert scores["mean"].max() > scores["trivial"].max() + 0.1, (
+        "the probe has learned the task in part"
+    )

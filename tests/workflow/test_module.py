@@ -58,13 +58,18 @@ def test_another_workflow_runs_papa_as_a_module(study, computed):
 
     # what a job asks for is reckoned by its rule, also under the rule's other name: an average needs the encoder
     process = study.snakemake("-n")
-    asked = dict(re.findall(r"^rule (papa_\w+):.*?mem_mb=(\d+)", process.stdout, re.DOTALL | re.MULTILINE))
+    asked = dict(
+        re.findall(r"^rule (papa_\w+):.*?mem_mb=(\d+)", process.stdout, re.DOTALL | re.MULTILINE)
+    )
     assert int(asked["papa_probe"]) < int(asked["papa_average"]), asked
 
     process = study.run("--cores", "1")
     assert "papa_probe: " not in process.stderr and "Error" not in process.stdout + process.stderr
     assert (study.folder / "conclusion.txt").read_text(encoding="utf-8").strip()
-    probes = [path.relative_to(study.folder) for path in study.folder.glob("results/cache/probe/*.parquet")]
+    probes = [
+        path.relative_to(study.folder)
+        for path in study.folder.glob("results/cache/probe/*.parquet")
+    ]
     assert len(probes) == 1
     for probe in probes:  # the numbers are those that papa gives by itself
         assert read_table(study.folder / probe) == read_table(computed.folder / probe)

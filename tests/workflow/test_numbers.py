@@ -31,7 +31,11 @@ EXAMPLES = {
 TABLES = ("summary", "claims", "scores_by_heads_replaced", "score_and_drop")
 """Tables of a report."""
 TRAINED = with_keys(
-    CONFIG, {"run.tasks": ["animals"], "grids.trained": {"constants": ["average-trained"], "fractions": ["0"]}}
+    CONFIG,
+    {
+        "run.tasks": ["animals"],
+        "grids.trained": {"constants": ["average-trained"], "fractions": ["0"]},
+    },
 )
 """Has a job of every stage."""
 
@@ -43,7 +47,9 @@ def numbers_in(path: Path) -> list[float]:
             return projected(np.asarray(store["mean"]))
     if path.suffix == ".hidden":
         index, _ = read_index(path)
-        return projected(np.fromfile(path, "<f2", index["tokens"] * index["layers"] * index["hidden"]))
+        return projected(
+            np.fromfile(path, "<f2", index["tokens"] * index["layers"] * index["hidden"])
+        )
     table = read_table(path)
     columns = [number for column in table.columns for number in numbers_of(column.combine_chunks())]
     return [*read_facts(path).get("curve", []), *columns]
@@ -70,12 +76,19 @@ def test_numbers_that_change_get_a_new_version(computed, computed_copy) -> None:
     actual = {}
     for stage, name in EXAMPLES.items():
         folder = results["trained" if stage == "probe_encoder" else "tiny"].folder / "results"
-        [path] = folder.glob(f"*/{'states' if stage == 'hidden_states' else stage}/{name}-{'?' * 16}.*")
+        [path] = folder.glob(
+            f"*/{'states' if stage == 'hidden_states' else stage}/{name}-{'?' * 16}.*"
+        )
         actual[stage] = numbers_in(path)
     tables = computed.folder / "results/tiny/tables"
-    actual["report"] = [number for name in TABLES for number in numbers_in(tables / f"{name}.parquet")]
+    actual["report"] = [
+        number for name in TABLES for number in numbers_in(tables / f"{name}.parquet")
+    ]
     if os.environ.get("PAPA_WRITE_NUMBERS"):
-        written = {stage: {"version": STAGES[stage].version, "numbers": values} for stage, values in actual.items()}
+        written = {
+            stage: {"version": STAGES[stage].version, "numbers": values}
+            for stage, values in actual.items()
+        }
         NUMBERS.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
     recorded = json.loads(NUMBERS.read_text(encoding="utf-8"))
     assert recorded.keys() == STAGES.keys()

@@ -46,7 +46,11 @@ def with_long_texts(text, runs, **rows):
         lines = "\n".join(["sentence,animal", *(f"{text},{row % 2}" for row in range(rows[split]))])
         with open(f"data/long.{split}.csv", "w", encoding="utf-8") as file:
             file.write(lines + "\n")
-    files = {"files": {split: f"data/long.{split}.csv" for split in ROWS}, "first": "sentence", "slots": 13}
+    files = {
+        "files": {split: f"data/long.{split}.csv" for split in ROWS},
+        "first": "sentence",
+        "slots": 13,
+    }
     runs = {f"run.{key}": value for key, value in ({"tasks": ["animals"]} | runs).items()}
     return with_keys(CONFIG, {"corpora.sentences": files, "tasks.animals.subset": ABSENT} | runs)
 
@@ -56,7 +60,9 @@ def test_jobs_are_those_of_the_study(plan):
     assert result.exit_code == 0, result.output
     planned = json.loads(result.stdout)
     rules = [batch.rule for batch in Plan(config_of(CONFIG), "results/tiny", save=False).missing]
-    assert {stage["stage"]: stage["jobs"] for stage in planned["stages"]} == {rule: rules.count(rule) for rule in rules}
+    assert {stage["stage"]: stage["jobs"] for stage in planned["stages"]} == {
+        rule: rules.count(rule) for rule in rules
+    }
     assert planned["total"]["jobs"] == len(rules) and planned["cores"] == 3
     assert not planned["problems"] and not planned["total"]["unknown"]
 
@@ -64,21 +70,33 @@ def test_jobs_are_those_of_the_study(plan):
 def test_states_that_are_deleted_need_space_for_one_batch_per_core(plan, monkeypatch):
     total = json.loads(plan(CONFIG, "--json").stdout)["total"]["disk_mb"]
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0.9e6 * total))
-    for keep, cores, remedy in ((True, "1", "keep_hidden_states"), (False, "1", None), (False, "99", "fewer cores")):
-        planned = json.loads(plan(CONFIG | {"keep_hidden_states": keep}, "--json", "--cores", cores).stdout)
+    for keep, cores, remedy in (
+        (True, "1", "keep_hidden_states"),
+        (False, "1", None),
+        (False, "99", "fewer cores"),
+    ):
+        planned = json.loads(
+            plan(CONFIG | {"keep_hidden_states": keep}, "--json", "--cores", cores).stdout
+        )
         assert [remedy in problem for problem in planned["problems"]] == [True] * bool(remedy)
 
 
 def test_disk_follows_from_rows_words_and_sizes(plan):
     """All rows fill their slots: every token is stored as 3 hidden states of 8 numbers in float16."""
-    config = with_long_texts(" ".join(["cat"] * 40), {"fractions": ["1"]}, train=2_000, validation=2_000)
+    config = with_long_texts(
+        " ".join(["cat"] * 40), {"fractions": ["1"]}, train=2_000, validation=2_000
+    )
     config["floors"] = []
     planned = json.loads(plan(config, "--json").stdout)
     assert planned["total"]["disk_mb"] == pytest.approx(4_000 * 13 * 3 * 8 * 2 / 10**6)
     config["corpora"]["sentences"]["train_limit"] = 1_000
-    assert json.loads(plan(config, "--json").stdout)["total"]["disk_mb"] == pytest.approx(3_000 * 13 * 48 / 10**6)
+    assert json.loads(plan(config, "--json").stdout)["total"]["disk_mb"] == pytest.approx(
+        3_000 * 13 * 48 / 10**6
+    )
     config["run"] |= {"constants": ["average", "mean-output"], "fractions": ["0"]}
-    stages = {stage["stage"]: stage for stage in json.loads(plan(config, "--json").stdout)["stages"]}
+    stages = {
+        stage["stage"]: stage for stage in json.loads(plan(config, "--json").stdout)["stages"]
+    }
     assert stages["average"]["disk_mb"] == pytest.approx(12 * 2 * (2 * 13**2 + 13 * 8) / 10**6)
 
 
@@ -87,16 +105,27 @@ def test_time_is_that_of_a_batch_times_the_passes(plan, monkeypatch):
     monkeypatch.setattr("papa.jobs.plan._tokens_per_second", lambda *_: 13.0)
     config = with_long_texts(" ".join(["cat"] * 40), {"seeds": [1, 2]}, train=24, validation=24)
     epochs = config["tasks"]["animals"]["epochs"]
-    stages = {stage["stage"]: stage for stage in json.loads(plan(config, "--json").stdout)["stages"]}
-    passes = {"average": 1, "learn_lambda": 3 * epochs, "hidden_states": 4, "probe": 4 * 0.15 * 2 * epochs}
+    stages = {
+        stage["stage"]: stage for stage in json.loads(plan(config, "--json").stdout)["stages"]
+    }
+    passes = {
+        "average": 1,
+        "learn_lambda": 3 * epochs,
+        "hidden_states": 4,
+        "probe": 4 * 0.15 * 2 * epochs,
+    }
     for name, number in passes.items():
-        assert stages[name]["seconds"] == pytest.approx(stages[name]["jobs"] * 10 + 48 * number), name
+        assert stages[name]["seconds"] == pytest.approx(stages[name]["jobs"] * 10 + 48 * number), (
+            name
+        )
     assert stages["report"]["seconds"] == 10
 
 
 def test_nothing_to_do_is_one_sentence(plan, monkeypatch):
     monkeypatch.setattr(Plan, "missing", [])
-    assert plan(CONFIG).stdout.startswith("Every file of the study tiny exists, so nothing has to run.\n")
+    assert plan(CONFIG).stdout.startswith(
+        "Every file of the study tiny exists, so nothing has to run.\n"
+    )
 
 
 COLUMN = r"\S+ has no column 'feeling'; its columns are "
@@ -113,20 +142,31 @@ COLUMN = r"\S+ has no column 'feeling'; its columns are "
         # where nothing is known, the exit code says so
         (
             {
-                "corpora.sentences": {"hub": "owner/texts", "first": "sentence", "slots": 13, "cluster": "document"},
+                "corpora.sentences": {
+                    "hub": "owner/texts",
+                    "first": "sentence",
+                    "slots": 13,
+                    "cluster": "document",
+                },
                 "run.tasks": ["animals"],
             },
             1,
             r"Corpus sentences is not on this machine; .* hidden_states 2 \(2 unknown\)",
         ),
         ({"models.tiny.path": "models/away"}, 2, ".*models/away"),
-        ({"corpora.sentences.files": {"train": "gone.csv", "validation": "data/gone.csv"}}, 2, ".* gone.csv"),
+        (
+            {"corpora.sentences.files": {"train": "gone.csv", "validation": "data/gone.csv"}},
+            2,
+            ".* gone.csv",
+        ),
         ({"corpora.sentences.first": "feeling", "run.tasks": ["animals"]}, 2, COLUMN),
     ],
 )
 def test_what_is_not_here_is_said_first(plan, keys, code, expected):
     result = plan(with_keys(CONFIG, keys))
-    assert result.exit_code == code and re.match(expected, " ".join((result.stdout or result.stderr).split()))
+    assert result.exit_code == code and re.match(
+        expected, " ".join((result.stdout or result.stderr).split())
+    )
 
 
 def test_a_model_or_tokenizer_that_cannot_be_used_is_said_first(plan, folder):
@@ -142,7 +182,10 @@ def test_a_model_or_tokenizer_that_cannot_be_used_is_said_first(plan, folder):
     tokenizer.add_tokens(["<e0>", "<e1>"])
     tokenizer.save_pretrained(folder / "models/added")
     added = json.loads(plan(config, "--json").stdout)["problems"][0]
-    assert re.search(r"token '<e1>' \(in the text 'the <e1> cat'\), but the model has no embedding \d+; call", added)
+    assert re.search(
+        r"token '<e1>' \(in the text 'the <e1> cat'\), but the model has no embedding \d+; call",
+        added,
+    )
     (folder / "models/adapted/adapter_config.json").write_text("{}")
     assert "has an adapter (adapter_config.json); merge it" in plan(config).stderr
 
@@ -150,13 +193,21 @@ def test_a_model_or_tokenizer_that_cannot_be_used_is_said_first(plan, folder):
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
-        ({"metric": "f1"}, "animals: F1 of yes. Warning: F1 is that of yes, the class of 67% of the training rows"),
+        (
+            {"metric": "f1"},
+            "animals: F1 of yes. Warning: F1 is that of yes, the class of 67% of the training rows",
+        ),
         ({"metric": "f1", "labels": ["yes", "no"]}, "animals: F1 of no."),
-        ({"labels": ["yes", "maybe"]}, "olumn animal contains 'no', but `labels` lists only yes, maybe"),
+        (
+            {"labels": ["yes", "maybe"]},
+            "olumn animal contains 'no', but `labels` lists only yes, maybe",
+        ),
     ],
 )
 def test_labels_are_read_before_anything_runs(plan, folder, keys, expected):
-    config = with_long_texts("the cat", {"fractions": ["1"], "tasks": ["animals"]}, train=9, validation=9)
+    config = with_long_texts(
+        "the cat", {"fractions": ["1"], "tasks": ["animals"]}, train=9, validation=9
+    )
     for file in config["corpora"]["sentences"]["files"].values():
         rows = "".join(f"the cat {row},{'yes' if row % 3 else 'no'}\n" for row in range(9))
         (folder / file).write_text(f"{config['corpora']['sentences']['first']},animal\n{rows}")
@@ -176,31 +227,45 @@ def test_the_smallest_margin_is_worked_out_by_hand(plan):
     assert entry["smallest"] == pytest.approx(expected) and 0.14 < expected < 0.15
     assert (entry["seeds"], entry["examples"]) == (3, 408)
     said = " ".join(plan(config).stdout.split())
-    assert "contribution: animals 15% (3 seeds, 408 examples), RTE 15% (" in said and ASSUMED in said
+    assert (
+        "contribution: animals 15% (3 seeds, 408 examples), RTE 15% (" in said and ASSUMED in said
+    )
     assert "A margin of 10% is unlikely for animals, RTE: add examples or seeds." in said
     assert "unlikely" not in plan(config | {"margin": 0.2}).stdout
 
 
 @pytest.mark.parametrize(
-    ("cluster", "effect"), [(17, 17), (29, (14 * 29**2 + 2**2) / 408), ("document", 8 * (1 + 50**2) / 408)]
+    ("cluster", "effect"),
+    [(17, 17), (29, (14 * 29**2 + 2**2) / 408), ("document", 8 * (1 + 50**2) / 408)],
 )
 def test_a_cluster_counts_as_one_example(plan, cluster, effect):
     """Against the variance of a mean of equal rows: the sum of squared sizes of clusters, divided by the rows."""
     config = with_long_texts("the cat", {"seeds": [1, 2, 3]}, train=408, validation=408)
     config["corpora"]["sentences"]["cluster"] = cluster
-    lines = [f"the cat,{size % 2},d{place}" for place, size in enumerate([1, 50] * 8) for _ in range(size)]
+    lines = [
+        f"the cat,{size % 2},d{place}"
+        for place, size in enumerate([1, 50] * 8)
+        for _ in range(size)
+    ]
     for split in ROWS:
-        Path(f"data/long.{split}.csv").write_text("\n".join(["sentence,animal,document", *lines]), encoding="utf-8")
+        Path(f"data/long.{split}.csv").write_text(
+            "\n".join(["sentence,animal,document", *lines]), encoding="utf-8"
+        )
     [entry] = json.loads(plan(config, "--json").stdout)["smallest_margins"]
     units = 408 / effect
-    expected = smallest_margin(3, 0.005 / 0.2, ((0.05 + 2 * UNSEEN_UNITS / units) / units) ** 0.5 / 0.2)
+    expected = smallest_margin(
+        3, 0.005 / 0.2, ((0.05 + 2 * UNSEEN_UNITS / units) / units) ** 0.5 / 0.2
+    )
     assert entry["smallest"] == pytest.approx(expected)
 
 
 def test_models_that_do_not_fit_a_task_are_named_before_the_run(plan):
     corpora = {"blocks": {**CONFIG["corpora"]["sentences"], "blocks": True}}
     how = {"corpus": "blocks", "learning_rate": 1e-3, "batch_size": 2, "epochs": 1}
-    tasks = {metric.split("_")[0]: how | {"metric": metric} for metric in ("negative_log_perplexity", "log_likelihood")}
+    tasks = {
+        metric.split("_")[0]: how | {"metric": metric}
+        for metric in ("negative_log_perplexity", "log_likelihood")
+    }
     models = {"gpt": {"path": random_model("gpt2")}, "bert": {"path": random_model("bert")}}
     config = CONFIG | {"models": models, "corpora": corpora, "tasks": tasks}
     config |= {"run": CONFIG["run"] | {"tasks": [*tasks], "models": ["gpt", "bert"]}}

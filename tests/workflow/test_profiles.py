@@ -11,7 +11,10 @@ from papa.config.reading import config_of
 from papa.plan.jobs import STAGES
 from papa.plan.study import Plan
 
-PROFILES = {path.parent.name: yaml.safe_load(path.read_text("utf-8")) for path in REPOSITORY.glob("profiles/*/*.yaml")}
+PROFILES = {
+    path.parent.name: yaml.safe_load(path.read_text("utf-8"))
+    for path in REPOSITORY.glob("profiles/*/*.yaml")
+}
 MORE = copy.deepcopy(CONFIG)
 MORE["tasks"]["masked"] = MORE["tasks"]["animals"] | {"metric": "negative_log_perplexity"}
 del MORE["tasks"]["masked"]["label"], MORE["tasks"]["masked"]["subset"]
@@ -26,7 +29,13 @@ ENCODER = {name for name, settings in STAGES.items() if settings.runs_encoder}
 
 def jobs_of(workflow, config, profile, *arguments):
     """From each rule to what snakemake prints of its jobs."""
-    given = ["--configfile", workflow.write(config, f"{profile}.yaml"), "--quiet", "host", *arguments]
+    given = [
+        "--configfile",
+        workflow.write(config, f"{profile}.yaml"),
+        "--quiet",
+        "host",
+        *arguments,
+    ]
     process = workflow.run("-n", "--workflow-profile", f"workflow/profiles/{profile}", *given)
     planned = {}
     for text in re.split(r"\n *(?:local)?rule ", process.stdout)[1:]:
@@ -51,16 +60,24 @@ def test_on_slurm_every_job_says_what_it_needs(fresh):
 def test_rules_that_run_the_encoder_ask_for_a_gpu_and_for_threads(fresh):
     assert PROFILES["gpu"]["set-resources"] == {rule: {"gpu": 1} for rule in ENCODER}
     planned = jobs_of(fresh, MORE, "gpu", "--cores", "8")
-    assert {rule for rule, jobs in planned.items() if any("gpu=1" in job for job in jobs)} == ENCODER
-    threads = {rule: set(re.findall(r"threads: (\d)", "".join(jobs))) for rule, jobs in planned.items()}
+    assert {
+        rule for rule, jobs in planned.items() if any("gpu=1" in job for job in jobs)
+    } == ENCODER
+    threads = {
+        rule: set(re.findall(r"threads: (\d)", "".join(jobs))) for rule, jobs in planned.items()
+    }
     asked = {rule: number for rule, number in threads.items() if number}
     assert asked == {name: {"3"} for name in (*ENCODER, "probe")}
 
 
 def test_every_rule_is_a_stage(fresh, monkeypatch):
     monkeypatch.chdir(fresh.folder)
-    assert {batch.rule for batch in Plan(config_of(MORE), "nowhere", save=False).missing} == STAGES.keys()
-    rules = re.findall("^rule (.*):", (REPOSITORY / "Snakefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {
+        batch.rule for batch in Plan(config_of(MORE), "nowhere", save=False).missing
+    } == STAGES.keys()
+    rules = re.findall(
+        "^rule (.*):", (REPOSITORY / "Snakefile").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert {*rules} == STAGES.keys() | {"all"}
 
 
@@ -69,7 +86,9 @@ def test_the_gpu_block_of_the_slurm_profile_has_all_rules_that_run_the_encoder()
     block = text[text.index("# set-resources:") :].split("\n\n")[0]
     resources = yaml.safe_load(re.sub("^# ?", "", block, flags=re.MULTILINE))["set-resources"]
     assert set(resources) == ENCODER
-    assert all(asked["gpu"] == 1 and asked["slurm_partition"] == "gpu" for asked in resources.values())
+    assert all(
+        asked["gpu"] == 1 and asked["slurm_partition"] == "gpu" for asked in resources.values()
+    )
 
 
 def test_jobs_ask_for_memory_and_walltime(computed_copy):
@@ -82,7 +101,10 @@ def test_jobs_ask_for_memory_and_walltime(computed_copy):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--config", "token_budget=many"], "Error: token_budget must be a whole number, but it is 'many'."),
+        (
+            ["--config", "token_budget=many"],
+            "Error: token_budget must be a whole number, but it is 'many'.",
+        ),
         (["--configfile", "refused.yaml"], "Error: There is no file data/nowhere"),
         (["--configfile", "twice.yaml"], "twice.yaml contains the key 'name' twice in one block"),
     ],
@@ -96,7 +118,11 @@ def test_refusals_are_one_line_without_traceback(fresh, arguments, message):
     assert process.returncode == 1
     # snakemake itself says which profile there is, and that the default config is extended
     lines = (process.stdout + process.stderr).splitlines()
-    (refusal,) = [line for line in lines if not line.startswith(("Config file ", "Using workflow specific profile "))]
+    (refusal,) = [
+        line
+        for line in lines
+        if not line.startswith(("Config file ", "Using workflow specific profile "))
+    ]
     assert message in refusal
 
 
@@ -110,6 +136,9 @@ def test_encoders_at_once_have_a_gpu_each(fresh_copy, tmp_path, monkeypatch):
     limits = ["--workflow-profile", "workflow/profiles/gpu", "--cores", "2", "--resources", "gpu=2"]
     for rule in ("tokenize", "average"):  # both averages are ready at once
         fresh_copy.run(*config, *limits, "--until", rule)
-    logs = [path.read_text(encoding="utf-8") for path in fresh_copy.folder.glob("results/tiny/logs/average-*.log")]
+    logs = [
+        path.read_text(encoding="utf-8")
+        for path in fresh_copy.folder.glob("results/tiny/logs/average-*.log")
+    ]
     got = [re.findall(r"this job uses GPU (\d)$", log, re.MULTILINE) for log in logs]
     assert sorted(got) == [["7"], ["9"]]

@@ -13,7 +13,9 @@ import yaml
 from tiny import CONFIG, REPOSITORY, write_data, write_model
 
 pytestmark = pytest.mark.slow
-ONE_TASK = json.dumps(CONFIG | {"run": CONFIG["run"] | {"tasks": ["animals"], "fractions": ["1", "0"]}})
+ONE_TASK = json.dumps(
+    CONFIG | {"run": CONFIG["run"] | {"tasks": ["animals"], "fractions": ["1", "0"]}}
+)
 LONG = {name: name[0] * 64 for name in ("tiny", "sentences", "animals")}
 for short, name in LONG.items():  # file names contain several of them
     ONE_TASK = ONE_TASK.replace(f'"{short}"', f'"{name}"')
@@ -22,9 +24,15 @@ for short, name in LONG.items():  # file names contain several of them
 def run(*command, cwd):
     """A command as in a new shell: nothing of this process's Python or of the clone is found."""
     ours = ("PYTHONPATH", "VIRTUAL_ENV", "COLUMNS")
-    environment = {key: value for key, value in os.environ.items() if key not in ours and not key.startswith("PAPA_")}
+    environment = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ours and not key.startswith("PAPA_")
+    }
     words = [str(word) for word in command]
-    return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=3000)
+    return subprocess.run(
+        words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=3000
+    )
 
 
 def done(*command, cwd):
@@ -36,7 +44,18 @@ def done(*command, cwd):
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    done(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, REPOSITORY, cwd=folder)
+    done(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        folder,
+        REPOSITORY,
+        cwd=folder,
+    )
     return next(folder.glob("papa_attention-*.whl"))
 
 
@@ -57,23 +76,42 @@ def test_the_wheel_has_what_a_clone_has(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     listed = done("git", "ls-files", "papa", cwd=REPOSITORY).stdout.split()
-    carried = done("git", "ls-files", "Snakefile", "workflow", "config", "data/demo", cwd=REPOSITORY).stdout.split()
+    carried = done(
+        "git", "ls-files", "Snakefile", "workflow", "config", "data/demo", cwd=REPOSITORY
+    ).stdout.split()
     assert names == {*listed, *(f"papa/repository/{path}" for path in carried)}
-    assert "papa/py.typed" in names and "papa/repository/Snakefile" in names and "papa/plan/execute.py" in names
+    assert (
+        "papa/py.typed" in names
+        and "papa/repository/Snakefile" in names
+        and "papa/plan/execute.py" in names
+    )
 
 
 def test_installed_it_runs_a_study_in_an_empty_folder(installed, tmp_path):
     write_model(tmp_path / "models/tiny")
     write_data(tmp_path / "data")
-    config = json.loads(ONE_TASK) | {"grids": {LONG["tiny"]: {"constants": [f"average-of-{LONG['sentences']}"]}}}
+    config = json.loads(ONE_TASK) | {
+        "grids": {LONG["tiny"]: {"constants": [f"average-of-{LONG['sentences']}"]}}
+    }
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     for again in (False, True):  # there is nothing to do the second time, and the end is the same
-        process = done(installed / "papa", "run", "mine.yaml", "--config", "run={seeds: [1]}", cwd=tmp_path)
+        process = done(
+            installed / "papa", "run", "mine.yaml", "--config", "run={seeds: [1]}", cwd=tmp_path
+        )
         said = " ".join(process.stdout.split())
-        assert f"because no task counts. {LONG['animals']} is excluded: one seed, so no interval." in said
+        assert (
+            f"because no task counts. {LONG['animals']} is excluded: one seed, so no interval."
+            in said
+        )
         assert process.stdout.endswith(f"Report:  results/{LONG['tiny']}/report/index.html\n")
         assert ("tokenize, 1 file: new." in process.stdout) != again
     assert (tmp_path / "results" / LONG["tiny"] / "report/index.html").stat().st_size > 10_000
-    assert {path.name for path in tmp_path.iterdir()} == {"models", "data", "mine.yaml", "results", ".snakemake"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "models",
+        "data",
+        "mine.yaml",
+        "results",
+        ".snakemake",
+    }
     at = done(installed / "python", "-c", "import papa; print(papa.__file__)", cwd=tmp_path).stdout
     assert Path(at.strip()).is_relative_to(installed.parent)

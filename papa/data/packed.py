@@ -50,6 +50,18 @@ class Packed:
         examples = torch.arange(len(self.lengths), device=self.lengths.device)
         return examples.repeat_interleave(self.lengths, output_size=len(self.ids))
 
+    @cached_property
+    def ranks(self) -> Tensor:
+        """Index of each token among the tokens of its example, `[token]`."""
+        first = self.lengths.cumsum(0) - self.lengths
+        return torch.arange(len(self.ids), device=self.ids.device) - first[self.example_of]
+
+    @cached_property
+    def compact(self) -> Packed:
+        """The same tokens in the first slots, as many as the longest example needs."""
+        longest = int((self.on_host or self).lengths.max())
+        return Packed(self.ids, self.ranks, self.segments, self.lengths, longest)
+
     def to(self, device: torch.device) -> Packed:
         """Return the same batch on `device`."""
         waits = device.type == "cpu"  # nothing else waits for a copy from a GPU
@@ -190,6 +202,11 @@ class Examples:
             known_same_slots=same_slots,
             known_on_host=host,
         )
+
+    @classmethod
+    def of_compact(cls, batch: Packed, from_first: bool = False) -> Examples:
+        """Return the layout of rows from which unused slots are left out; see `of_packed`."""
+        return replace(cls.of_packed(batch, from_first), positions=None, packed=False)
 
     @classmethod
     def of_mask(

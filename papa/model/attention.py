@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from threading import RLock
@@ -42,13 +42,33 @@ class Observed(Exception):
     """Ends a forward pass once the requested attention has been observed."""
 
 
+class NotLookedUp(InputError):
+    """The model does not look up its attention by name, so it may compute it in its own code."""
+
+
+@dataclass(frozen=True)
+class SoftmaxCalls:
+    """The calls of softmax with which a model computes attention in its own code, one for each layer.
+
+    Args:
+        numbers: the index of each call among all calls of softmax in a pass.
+        axes: the axes of examples, heads, queries and channels in each product of attention and values.
+        windows: the number of keys that a query sees at most; None if it sees all earlier ones, or all.
+    """
+
+    numbers: tuple[int, ...]
+    axes: tuple[tuple[int, ...], ...]
+    windows: tuple[int | None, ...]
+
+
 @dataclass(frozen=True)
 class AttentionFacts:
     """Facts about a model's attention, read from one forward pass.
 
     `layers` counts layers with attention, and `heads` and `key_heads` are per layer; groups of heads share key heads.
     `layer_indices` are the layers' indices in the model's code, None for those without one; layers without attention
-    are skipped. `causal` is True if the mask rule hides later keys.
+    are skipped. `causal` is True if no token sees a later one. `softmax` is None if the model looks up its attention by
+    name.
     """
 
     layers: int
@@ -56,6 +76,7 @@ class AttentionFacts:
     key_heads: int
     layer_indices: tuple[int | None, ...]
     causal: bool
+    softmax: SoftmaxCalls | None = None
 
     @classmethod
     def of(cls, name: str, session: Session, run: Callable[[], object]) -> AttentionFacts:
@@ -98,9 +119,7 @@ class AttentionFacts:
         finally:
             session.stand_in = session.rule_observer = None
         if not shapes:
-            raise InputError(
-                f"{name} does not look up its attention by name, so it cannot be replaced."
-            )
+            raise NotLookedUp(f"{name} does not look up its attention by name.")
         if len(set(shapes)) > 1:
             raise InputError(f"the layers of {name} have different numbers of heads.")
         return cls(len(shapes), *shapes[0], tuple(layer_indices), any(causal))
@@ -125,6 +144,7 @@ class Session:
         last_layer: index of the last observed layer; an observed pass ends after its attention.
         stand_in: computes contexts from module, query, key and value, in place of attention.
         rule_observer: called with the rule of every mask.
+        catching: makes the context of a pass, which catches the softmax of a model with its own attention.
         examples: the layout of the batch; None outside a pass.
         calls: number of attention calls in this pass.
         lock: held during a pass, because all threads share the session.
@@ -137,6 +157,7 @@ class Session:
     last_layer: int | None = None
     stand_in: Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor] | None = None
     rule_observer: Callable[[Rule], None] | None = None
+    catching: Callable[[], AbstractContextManager[object]] = nullcontext
     examples: Examples | None = None
     calls: int = 0
     lock: RLock = field(default_factory=RLock)
@@ -145,6 +166,20 @@ class Session:
     def causal(self) -> bool:
         """Whether no token sees a later one; False until the facts are known."""
         return self.facts is not None and self.facts.causal
+
+    @property
+    def known(self) -> AttentionFacts:
+        """The facts about the model's attention, once they are known."""
+        if self.facts is None:
+            raise RuntimeError("the model has not been run yet")
+        return self.facts
+
+    @property
+    def softmax_calls(self) -> SoftmaxCalls:
+        """The calls of softmax of a model with its own attention."""
+        if self.known.softmax is None:
+            raise RuntimeError("the model looks up its attention by name")
+        return self.known.softmax
 
     def begin(self, examples: Examples | None) -> None:
         """Start a pass over these examples."""
@@ -160,8 +195,17 @@ class Session:
             try:
                 with running(self):
                     yield
+                self.check_calls()
             finally:
                 self.replacement, self.examples = before, None
+
+    def check_calls(self) -> None:
+        """Raise `InputError` unless each layer has called its attention once in this pass."""
+        if self.facts is not None and self.calls != self.facts.layers:
+            raise InputError(
+                f"The model called attention {self.calls} times, but has {self.facts.layers} layers; its attention "
+                "cannot be replaced on these inputs."
+            )
 
     @property
     def layout(self) -> Examples:
@@ -195,7 +239,8 @@ def running(session: Session) -> Iterator[None]:
     """Make `session` current inside the `with` block."""
     token = _running.set(session)
     try:
-        yield
+        with session.catching():
+            yield
     finally:
         _running.reset(token)
 
@@ -222,7 +267,14 @@ def register() -> str:
 
 def set_attention(model: PreTrainedModel, name: str) -> None:
     """Let a model look up its attention by this name; a model that looks up none stays unchanged."""
-    model.set_attn_implementation(name)
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # it warns of models that look up none
+    try:
+        model.set_attn_implementation(name)
+    finally:
+        logging.set_verbosity(verbosity)
     # transformers < 5.7 overlooks that ModernBERT looks it up
     looks_up = hasattr(sys.modules.get(type(model).__module__), "ALL_ATTENTION_FUNCTIONS")
     if model.config._attn_implementation != name and looks_up:

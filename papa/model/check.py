@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from papa.data.packed import Packed
 from papa.errors import InputError
@@ -50,6 +50,37 @@ def distance(states: list[Tensor], expected: list[Tensor]) -> float:
         for actual, stock in zip(states, [stock.detach() for stock in expected], strict=True)
     ]
     return float(torch.tensor(distances).max())  # Python's max would skip NaN
+
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""Names under which torch keeps the hooks of a module, by the number of their registration."""
+
+
+@contextmanager
+def without_hooks(model: nn.Module) -> Iterator[None]:
+    """Remove all hooks from a model inside the `with` block, so a check does not call those of users.
+
+    Hooks of transformers stay, because they collect hidden states.
+    """
+    removed = []
+    for module in model.modules():
+        for name in HOOKS:
+            hooks = vars(module)[name]
+            of_users = {
+                number: hook
+                for number, hook in hooks.items()
+                if not str(getattr(hook, "__module__", "")).startswith("transformers.")
+            }
+            for number in of_users:
+                del hooks[number]
+            removed.append((hooks, of_users))
+    try:
+        yield
+    finally:
+        for hooks, of_users in removed:
+            in_order = sorted({**hooks, **of_users}.items())
+            hooks.clear()
+            hooks.update(in_order)
 
 
 @contextmanager

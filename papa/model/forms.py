@@ -8,17 +8,20 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 
 from papa.data.packed import Examples, Packed
 from papa.errors import InputError
-from papa.model.attention import NAME, register, set_attention
+from papa.model.attention import NAME, NotLookedUp, Session, register, set_attention
 from papa.model.deberta import DebertaAttention, DebertaV2Attention, DisentangledAttention
+from papa.model.softmax import catch, set_slots_of_bias
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -35,7 +38,11 @@ SCALES_ALONG_ROW = "attn_temperature_tuning"
 
 The scale changes only after thousands of tokens, so a tiny batch cannot reveal it.
 """
+OWN_CODE: WeakSet[nn.Module] = WeakSet()
+"""The models whose own attention a session catches."""
 Positions = Literal["slot", "rank", "none"]
+Rows = Literal["packed", "compact", "padded"]
+"""One row of tokens; an example a row, without the slots that it does not use; or an example a row with all slots."""
 
 
 @dataclass(frozen=True)
@@ -43,45 +50,48 @@ class Form:
     """The form in which a model accepts a batch.
 
     Args:
-        packed: True for one row of tokens; False for padded examples, as in the stock model.
-        positions: a token's position id in a packed row: its slot, or its rank among the tokens of its example; "none"
-            if the model accepts no position ids.
+        rows: how tokens are arranged; the stock model has padded rows.
+        positions: a token's position id in packed and compact rows: its slot, or its rank among the tokens of its
+            example; "none" if the model gets no position ids.
         offset: number that is added to ranks.
     """
 
-    packed: bool
+    rows: Rows
     positions: Positions = "none"
     offset: int = 0
 
     def __str__(self) -> str:
-        return "packed" if self.packed else "padded"
+        return self.rows
+
+    @property
+    def packed(self) -> bool:
+        """Whether the tokens of a batch are one row."""
+        return self.rows == "packed"
 
     def examples(self, batch: Packed, from_first: bool) -> Examples:
         """Return the layout of a batch; see `Examples.of_packed`."""
         if self.packed:
             return Examples.of_packed(batch, from_first)
+        if self.rows == "compact":
+            return Examples.of_compact(batch, from_first)
         return Examples.of_mask(dense(batch)[1], from_first=from_first)
 
     def arguments(self, model: PreTrainedModel, batch: Packed) -> dict[str, Tensor]:
         """Return the model's arguments."""
         accepted = accepted_by(model)
+        arranged = self._arranged(batch)
+        positions = self._positions(batch)
         if self.packed:
-            ids, segments, positions = (
-                batch.ids[None],
-                batch.segments[None],
-                self._positions(batch)[None],
-            )
+            ids, segments, positions = batch.ids[None], batch.segments[None], positions[None]
             arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-            if self.positions != "none":
-                arguments["position_ids"] = positions
         else:
-            ids, mask = dense(batch)
-            segments = batch.unpack(batch.segments)
+            ids, mask = dense(arranged)
+            segments, positions = arranged.unpack(batch.segments), arranged.unpack(positions)
             padding = vars(model.config).get("pad_token_id")
-            arguments = {
-                "input_ids": ids.masked_fill(mask == 0, padding or 0),
-                "attention_mask": mask,
-            }
+            ids = ids.masked_fill(mask == 0, padding or 0)
+            arguments = {"input_ids": ids, "attention_mask": mask}
+        if self.positions != "none":
+            arguments["position_ids"] = positions
         if "token_type_ids" in accepted and bool(getattr(model.config, "type_vocab_size", None)):
             arguments["token_type_ids"] = segments
         return arguments
@@ -90,11 +100,12 @@ class Form:
         """Select the rows of a model's output that belong to a batch's tokens, `[token, ...]`."""
         if self.packed:
             return output.squeeze(0)
-        if output.shape[:2] != (len(batch.lengths), batch.n):
+        arranged = self._arranged(batch)
+        if output.shape[:2] != (len(batch.lengths), arranged.n):
             raise InputError(
-                f"it returns hidden states for {output.shape[1]} tokens, but the inputs have {batch.n}."
+                f"it returns hidden states for {output.shape[1]} tokens, but the inputs have {arranged.n}."
             )
-        return output[batch.example_of, batch.slots]
+        return output[batch.example_of, arranged.slots]
 
     def states(self, model: PreTrainedModel, batch: Packed) -> list[Tensor]:
         """Return the hidden states of a batch's tokens, embeddings first: one tensor `[token, hidden]` per layer."""
@@ -102,26 +113,36 @@ class Form:
             self.tokens(state, batch) for state in states_of(model, self.arguments(model, batch))
         ]
 
+    def _arranged(self, batch: Packed) -> Packed:
+        return batch.compact if self.rows == "compact" else batch
+
     def _positions(self, batch: Packed) -> Tensor:
-        if self.positions != "rank":
-            return batch.slots
-        rank = torch.arange(len(batch.ids), device=batch.ids.device)
-        return rank - (batch.lengths.cumsum(0) - batch.lengths)[batch.example_of] + self.offset
+        return batch.ranks + self.offset if self.positions == "rank" else batch.slots
 
 
-def forms_of(model: PreTrainedModel) -> Iterator[Form]:
-    """Yield the forms that may be correct for a model, the fastest first."""
-    if getattr(model.config.get_text_config(), SCALES_ALONG_ROW, False):
-        yield Form(False)
-        return
-    if "position_ids" in accepted_by(model):
-        yield Form(True, "slot")
-        padding = getattr(model.config, "pad_token_id", None)
-        for offset in (0, *([padding + 1] if padding is not None else [])):
-            yield Form(True, "rank", offset)
-    else:
-        yield Form(True)
-    yield Form(False)
+PADDED = Form("padded")
+"""The form in which a stock model gets a batch."""
+
+
+def forms_of(model: PreTrainedModel, own_code: bool) -> Iterator[Form]:
+    """Yield the forms that may be correct for a model, the fastest first.
+
+    A model that computes attention in its `own_code` accepts no packed row, because its attention spans the whole row.
+    """
+    takes_positions = "position_ids" in accepted_by(model)
+    if own_code:
+        if takes_positions:
+            yield Form("compact", "slot")
+        yield Form("compact")
+    elif not getattr(model.config.get_text_config(), SCALES_ALONG_ROW, False):
+        if takes_positions:
+            yield Form("packed", "slot")
+            padding = getattr(model.config, "pad_token_id", None)
+            for offset in (0, *([padding + 1] if padding is not None else [])):
+                yield Form("packed", "rank", offset)
+        else:
+            yield Form("packed")
+    yield PADDED
 
 
 def dense(batch: Packed) -> tuple[Tensor, Tensor]:
@@ -186,10 +207,31 @@ def patch(model: PreTrainedModel) -> Callable[[], None]:
     """Replace a model's attention by papa's; return a function that restores it.
 
     Raises:
-        InputError: the attention of the model cannot be replaced.
+        NotLookedUp: the model does not look up its attention by name.
     """
     module_class = MODULES.get(model.config.model_type)
     return _patch_by_name(model) if module_class is None else _patch_modules(model, module_class)
+
+
+def patch_own_code(model: PreTrainedModel, session: Session) -> Callable[[], None]:
+    """Let a session catch the attention that a model computes in its own code; return a function that ends this.
+
+    Attention must go through a softmax, which fused kernels do not call, so the model computes it eagerly.
+    """
+    restore_names = _names_restorer(model)
+    for config in _configs_of(model):
+        config._attn_implementation = "eager"
+    restore_bias = set_slots_of_bias(model, session)
+    catch(session)
+    OWN_CODE.add(model.base_model)
+
+    def undo() -> None:
+        OWN_CODE.discard(model.base_model)
+        session.catching = nullcontext
+        restore_bias()
+        restore_names()
+
+    return undo
 
 
 def _patch_modules(
@@ -216,35 +258,39 @@ def _patch_modules(
 
 
 def _patch_by_name(model: PreTrainedModel) -> Callable[[], None]:
-    # submodels may be configured with another attention
-    before = {id(config): (config, config._attn_implementation) for config in _configs_of(model)}
-
-    def undo() -> None:
-        for (
-            config,
-            name,
-        ) in before.values():  # outer configs first, because they overwrite those of submodels
-            config._attn_implementation = name
-
+    undo = _names_restorer(model)
     try:
         set_attention(model, register())
     except Exception as error:  # models raise many types of errors
         undo()
-        raise InputError(
-            f"The attention of {type(model).__name__} cannot be replaced: {error}"
+        raise NotLookedUp(
+            f"The attention of {type(model).__name__} cannot be set: {error}"
         ) from error
     if model.config._attn_implementation != NAME:
         undo()
-        raise InputError(
-            f"The attention of {type(model).__name__} cannot be replaced: it cannot be set by name."
-        )
+        raise NotLookedUp(f"The attention of {type(model).__name__} cannot be set by name.")
     return undo
+
+
+def _names_restorer(model: PreTrainedModel) -> Callable[[], None]:
+    """Return a function that restores the names by which a model and its submodels look up their attention."""
+    # submodels may be configured with another attention
+    before = {id(config): (config, config._attn_implementation) for config in _configs_of(model)}
+
+    def restore() -> None:
+        # outer configs first, because they overwrite those of submodels
+        for config, name in before.values():
+            config._attn_implementation = name
+
+    return restore
 
 
 def is_patched(model: PreTrainedModel) -> bool:
     """Return whether a model has papa's attention."""
-    return any(config._attn_implementation == NAME for config in _configs_of(model)) or any(
-        isinstance(module, DisentangledAttention) for module in model.modules()
+    return (
+        model.base_model in OWN_CODE
+        or any(config._attn_implementation == NAME for config in _configs_of(model))
+        or any(isinstance(module, DisentangledAttention) for module in model.modules())
     )
 
 

@@ -214,7 +214,9 @@ def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
         weights
     ) in model.parameters():  # two biases of DeBERTa stay float32; rotary frequencies must
         weights.data = weights.data.to(dtype)
-    stock: PreTrainedModel = model.to(device).eval()
+    # a head with missing weights would be random; a task that needs one says so
+    used = model.base_model if lacks_head(model, report) else model
+    stock: PreTrainedModel = used.to(device).eval()
     return stock
 
 
@@ -235,6 +237,14 @@ OLD_BUFFER = re.compile(
 """Names of tensors in old checkpoints that models compute themselves."""
 
 
+def lacks_head(model: PreTrainedModel, report: Mapping[str, Any]) -> bool:
+    """Return whether a checkpoint has no weights for the prediction head of its class."""
+    inside = f"{model.base_model_prefix}."
+    return model.base_model is not model and any(
+        not key.startswith(inside) for key in report["missing_keys"] if "pooler." not in key
+    )
+
+
 def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> None:
     """Refuse a checkpoint that is not exactly this model; name tensors outside the model that are not used."""
     if getattr(model, "hf_quantizer", None) is not None:
@@ -247,6 +257,8 @@ def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any])
         )
     unused = sorted(report["unexpected_keys"])
     missing = sorted(key for key in report["missing_keys"] if "pooler." not in key)
+    if lacks_head(model, report):  # then only the rest of the model is used
+        missing = [key for key in missing if key.startswith(f"{model.base_model_prefix}.")]
     if missing:
         instead = f", and {unused[0]} is not one of its tensors" if unused else ""
         raise InputError(

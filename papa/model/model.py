@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -13,10 +13,10 @@ from papa.config.settings import budget_on
 from papa.data.packed import Packed
 from papa.errors import InputError
 from papa.model.attention import BlockObserver, Observed, Session
-from papa.model.forms import options_of, slots_limit
-from papa.model.projections import PrunedProjection
+from papa.model.check import without_hooks
+from papa.model.forms import is_patched, options_of, slots_limit
 from papa.model.replacement import AnyConstants, Head, Replacement, check_slots, replacement_of
-from papa.model.settling import Checked, settle
+from papa.model.settling import Checked, settle, unchanged
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -48,7 +48,7 @@ class Model:
 
     def __init__(self, model: PreTrainedModel, checked: Checked | None = None):
         check_stock(model)
-        if any(isinstance(module, PrunedProjection) for module in model.modules()):
+        if is_patched(model):
             raise InputError(
                 f"This {type(model).__name__} was already passed to papa.Model; load it again."
             )
@@ -64,7 +64,7 @@ class Model:
         self.token_budget = budget_on(self.device.type)
         """The default number of tokens per batch."""
         self.session = Session()
-        with torch.no_grad(), torch.inference_mode(False):
+        with torch.no_grad(), torch.inference_mode(False), without_hooks(model):
             self.checked = settle(model, self.session, checked)
         self.form, facts = self.checked.form, self.checked.facts
         self.layers, self.heads, self.groups, self.causal = (
@@ -162,7 +162,9 @@ class Model:
         if replacement is not None:
             check_slots(replacement, packed.n)
         session, examples = self.session, self.form.examples(packed, self.causal)
-        with session.over(examples, replacement):
+        own_code = session.known.softmax is not None
+        kept = unchanged(self.full) if own_code else nullcontext()
+        with kept, session.over(examples, replacement):
             session.observer, session.observed_at_once = observer, observed_at_once
             session.last_layer = self.layers - 1
             if dropout:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from threading import local
+from functools import wraps
 from typing import TYPE_CHECKING
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from papa.data.packed import Examples
 from papa.errors import InputError
-from papa.model.attention import Session, running
-from papa.model.forms import accepted_by, is_patched, patch
+from papa.model.attention import Session
+from papa.model.check import without_hooks
+from papa.model.forms import accepted_by, is_patched
 from papa.model.model import PADDING_BEFORE, check_stock
 from papa.model.replacement import AnyConstants, Head, check_slots, replacement_of
-from papa.model.settling import settle_plain, stock_with_padding_before
+from papa.model.settling import settle_plain
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -41,44 +42,63 @@ def replaced_attention(
             f"The attention of this {type(model).__name__} is already papa's; leave the other replaced_attention, or "
             "load the model again."
         )
-    stock = stock_with_padding_before(model)
+    session = Session()
+    with without_hooks(model):
+        patched = settle_plain(model, session)
     with ExitStack() as held:
-        held.callback(patch(model))
-        facts, padding_before = settle_plain(model, stock)
-        replacement = replacement_of(
-            (facts.layers, facts.heads), constants, heads, like=next(model.parameters())
-        )
-        calls = _Calls(model, Session(replacement, facts), padding_before)
-        held.callback(model.register_forward_pre_hook(calls.before, with_kwargs=True).remove)
-        held.callback(model.register_forward_hook(calls.after, always_call=True).remove)
+        held.callback(patched.undo)
+        shape = patched.facts.layers, patched.facts.heads
+        like = next(model.parameters())
+        session.replacement = replacement_of(shape, constants, heads, like=like)
+        held.callback(_Calls(model, session, patched.padding_before).wrap(model))
         yield model
 
 
 class _Calls:
-    """Hooks before and after each call of a plain model: they read the batch's layout, and count attention calls."""
+    """Calls of a plain model: they read the batch's layout, and run the session of the model's attention."""
 
     def __init__(self, model: PreTrainedModel, session: Session, padding_before: bool):
         self.config, self.name = model.config, type(model).__name__
-        self.session, self.padding_before, self.mine = session, padding_before, local()
+        self.session, self.padding_before = session, padding_before
         parameters = accepted_by(model).values()
         self.positional = [
             each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD
         ][1:]
 
-    def before(self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        arguments = dict(zip(self.positional, args, strict=False)) | kwargs
+    def wrap(self, model: PreTrainedModel) -> Callable[[], None]:
+        """Wrap the model's `forward`, which libraries may call directly; return a function that restores it."""
+        forward: Callable[..., object] = model.forward
+        before = vars(model).get("forward")
+
+        @wraps(forward)
+        def forward_with_session(*args: object, **kwargs: object) -> object:
+            arguments = dict(zip(self.positional, args, strict=False)) | kwargs
+            layout = self._layout(arguments)
+            with self.session.over(layout):  # threads take turns
+                output = forward(*args, **kwargs)
+            if not self.session.causal:
+                check_slots(self.session.replacement, layout.n)
+            return output
+
+        model.forward = forward_with_session
+
+        def restore() -> None:
+            del model.forward
+            if before is not None:
+                model.forward = before
+
+        return restore
+
+    def _layout(self, arguments: dict[str, object]) -> Examples:
         attentions = arguments.get("output_attentions")
         if self.config.output_attentions if attentions is None else attentions:
             raise InputError(
                 "A model with replaced attention cannot return attentions; leave out output_attentions."
             )
-        layout = self._layout(arguments)
-        self.mine.open = held = ExitStack()
-        held.enter_context(self.session.lock)  # threads take turns
-        held.enter_context(running(self.session))
-        self.session.begin(layout)
-
-    def _layout(self, arguments: dict[str, object]) -> Examples:
+        if arguments.get("encoder_hidden_states") is not None:
+            raise InputError(
+                "encoder_hidden_states would add attention to another text, which papa does not replace; leave it out."
+            )
         ids, mask, positions = (
             arguments.get(name) for name in ("input_ids", "attention_mask", "position_ids")
         )
@@ -122,19 +142,3 @@ class _Calls:
                     "position_ids restart within a row, as if it held several texts; give each text a separate row."
                 )
         return Examples.of_mask(mask, queries=ids.shape[1], from_first=causal)
-
-    def after(self, _: nn.Module, __: object, output: object) -> None:
-        session, layers = self.session, len(self.session.replacement)
-        if (held := vars(self.mine).pop("open", None)) is None:  # the call was refused
-            return
-        with held:
-            examples, session.examples = session.examples, None  # the next call has another layout
-            if output is None:  # the call failed
-                return
-            if not session.causal and examples is not None:
-                check_slots(session.replacement, examples.n)
-            if session.calls != layers:
-                raise InputError(
-                    f"{self.name} called attention {session.calls} times, but has {layers} layers; its attention "
-                    "cannot be replaced."
-                )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -17,19 +17,33 @@ from torch import Tensor, nn
 
 from papa.data.packed import Packed
 from papa.errors import InputError, first_line
-from papa.model.attention import AttentionFacts, Observed, Session
+from papa.model.attention import AttentionFacts, NotLookedUp, Observed, Session, SoftmaxCalls
 from papa.model.check import TOLERANCE, Padding, distance, tiny_batch
-from papa.model.forms import MODULES, Form, dense, forms_of, patch, slots_limit, states_of
+from papa.model.forms import (
+    MODULES,
+    PADDED,
+    Form,
+    dense,
+    forms_of,
+    options_of,
+    patch,
+    patch_own_code,
+    slots_limit,
+    states_of,
+)
 from papa.model.linear import freeze_linears
 from papa.model.projections import PrunedProjection, prune_projections
 from papa.model.reference import Reference
 from papa.model.replacement import AnyConstants, Head, Keep, Replacement, replacement_of
+from papa.model.softmax import recorded_calls, window_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 LONG_LAYOUT = 1024
 """A model with at most this many positions is tried on a packed row with more tokens than positions."""
+LEAK = 1e-6
+"""Largest relative change of tokens by another token that counts as rounding."""
 Stock = tuple[Packed, list[Tensor]]
 """A batch, and the hidden states of its tokens in the stock model."""
 
@@ -65,11 +79,29 @@ def settle(full: PreTrainedModel, session: Session, checked: Checked | None = No
     stock = {} if checked else _stock_by_padding(model)
     with _errors_as_input_errors(type(model).__name__), ExitStack() as refused:
         refused.callback(_restoring(full))
-        refused.callback(patch(model))
+        trial = Trial(full, session)
+        refused.callback(
+            trial.patch(type(model).__name__, None if checked is None else checked.facts)
+        )
         freeze_linears(full)
-        found = Trial(full, session).settle(stock, checked)
+        found = trial.settle(stock, checked)
         refused.pop_all()
     return found
+
+
+@contextmanager
+def unchanged(model: nn.Module) -> Iterator[None]:
+    """Restore attributes and submodules that a model changes inside the `with` block.
+
+    After one short text, BigBird would never return to the attention that its config asks for.
+    """
+    before = [(module, dict(vars(module)), dict(module._modules)) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, attributes, parts in before:
+            vars(module).update(attributes)
+            module._modules.update(parts)
 
 
 def _restoring(model: nn.Module) -> Callable[[], None]:
@@ -87,35 +119,48 @@ def _restoring(model: nn.Module) -> Callable[[], None]:
     return restore
 
 
-def settle_plain(model: PreTrainedModel, before: Stock | None) -> tuple[AttentionFacts, bool]:
-    """Check a patched model that accepts the same inputs as the stock model.
+@dataclass(frozen=True)
+class PlainPatch:
+    """A patched model that accepts the same inputs as the stock model.
 
     Args:
-        model: a model in which only the attention is papa's.
-        before: results of the stock model on left-padded input; None if it does not support left padding.
-
-    Returns:
-        The facts about the model's attention, and whether padding may precede the tokens.
+        facts: facts about the model's attention.
+        padding_before: whether padding may precede the tokens.
+        undo: restores the model.
     """
-    with _errors_as_input_errors(type(model).__name__), _eval_without_gradients(model):
-        trial = Trial(model, Session())
-        batch = tiny_batch(trial.base, "after")
-        facts = trial.read_facts(type(model).__name__, batch)
-        trial.check_formula(batch)
-        if before is None or not facts.causal:
-            return facts, not facts.causal
-        return facts, distance(trial.run(before[0]), before[1]) <= trial.tolerance
+
+    facts: AttentionFacts
+    padding_before: bool
+    undo: Callable[[], None]
+
+
+def settle_plain(model: PreTrainedModel, session: Session) -> PlainPatch:
+    """Replace only the attention of a model, and check it on a tiny batch; the model is unchanged if that fails."""
+    name = type(model).__name__
+    with _eval_without_gradients(model), ExitStack() as refused:
+        before = _stock_with_padding_before(model)
+        trial = Trial(model, session)
+        with _errors_as_input_errors(name):
+            undo = trial.patch(name)
+            refused.callback(undo)
+            trial.check_formula(tiny_batch(trial.base, "after"))
+            padding_before = not trial.facts.causal
+            if before is not None and trial.facts.causal:
+                padding_before = distance(trial.run(before[0]), before[1]) <= trial.tolerance
+        refused.pop_all()
+    return PlainPatch(trial.facts, padding_before, undo)
 
 
 def stock_of(model: PreTrainedModel, padding: Padding) -> Stock:
     """Return a tiny batch with padding at this position, and its hidden states in the stock model."""
     batch = tiny_batch(model, padding)
-    return batch, Form(False).states(model, batch)
+    with unchanged(model):
+        return batch, PADDED.states(model, batch)
 
 
-def stock_with_padding_before(model: PreTrainedModel) -> Stock | None:
+def _stock_with_padding_before(model: PreTrainedModel) -> Stock | None:
     """Return `stock_of` the model with left padding; None if the model does not support it."""
-    with _eval_without_gradients(model), suppress(Exception):
+    with suppress(Exception):
         return stock_of(cast("PreTrainedModel", model.base_model), "before")
     return None
 
@@ -150,7 +195,7 @@ class Trial:
 
     def __init__(self, full: PreTrainedModel, session: Session):
         self.full, self.base, self.session = full, cast("PreTrainedModel", full.base_model), session
-        self.form, self.weight = Form(False), next(full.base_model.parameters())
+        self.form, self.weight = PADDED, next(full.base_model.parameters())
         if self.weight.dtype not in TOLERANCE:
             raise InputError(
                 f"the weights of {type(full).__name__} are {self.weight.dtype}; load it in float32 or bfloat16."
@@ -158,18 +203,101 @@ class Trial:
         self.tolerance = TOLERANCE[self.weight.dtype]
 
     def run(self, batch: Packed, replacement: Replacement | None = None) -> list[Tensor]:
-        with self.session.over(self.form.examples(batch, self.session.causal), replacement):
+        examples = self.form.examples(batch, self.session.causal)
+        with unchanged(self.base), self.session.over(examples, replacement):
             return self.form.states(self.base, batch)
 
-    def read_facts(self, name: str, batch: Packed) -> AttentionFacts:
-        return self._accept(AttentionFacts.of(name, self.session, lambda: self.run(batch)))
+    def _stock_states(self, batch: Packed) -> list[Tensor]:
+        """Return the states of a model with its own attention, which is not caught outside of a session."""
+        with unchanged(self.base):
+            return PADDED.states(self.base, batch)
+
+    def patch(self, name: str, known: AttentionFacts | None = None) -> Callable[[], None]:
+        """Replace the model's attention, and read facts about it unless they are `known`; return what undoes this.
+
+        The attention is looked up by name or, if the model looks up none, caught in the model's own code.
+
+        Raises:
+            InputError: neither is possible.
+        """
+        batch = tiny_batch(self.base, "after")
+        with ExitStack() as refused:
+            if known is None or known.softmax is None:
+                try:
+                    undo = patch(self.base)
+                    refused.callback(undo)
+                    if known is None:
+                        known = AttentionFacts.of(name, self.session, lambda: self.run(batch))
+                    self._accept(known)
+                    refused.pop_all()
+                    return undo
+                except NotLookedUp:
+                    refused.close()
+            undo = patch_own_code(self.base, self.session)
+            refused.callback(undo)
+            self._accept(known or self._softmax_facts(name, batch))
+            if known is None and self.facts.causal:
+                self._accept(self._with_windows(self.facts))
+            refused.pop_all()
+        return undo
+
+    def _softmax_facts(self, name: str, batch: Packed) -> AttentionFacts:
+        """Run a model with its own attention on a tiny batch, and return facts about its attention."""
+        recorded = recorded_calls(self.session, lambda: self.run(batch))
+        if not recorded:
+            raise InputError(
+                f"{name} neither looks up its attention by name nor computes it as a softmax over all tokens, so "
+                "papa cannot replace it."
+            )
+        heads = {call.attention.shape[1] for call in recorded}
+        if len(heads) > 1:
+            raise InputError(f"the layers of {name} have different numbers of heads.")
+        # the last example of a tiny batch fills all slots
+        sees_later = {bool(call.attention[-1].triu(1).any()) for call in recorded}
+        if len(sees_later) > 1:
+            raise InputError(f"only some layers of {name} see later tokens.")
+        layers = len(recorded)
+        calls = SoftmaxCalls(
+            numbers=tuple(call.number for call in recorded),
+            axes=tuple(call.axes for call in recorded),
+            windows=(None,) * layers,
+        )
+        per_layer = heads.pop()
+        indices = tuple(range(layers))
+        return AttentionFacts(layers, per_layer, per_layer, indices, not sees_later.pop(), calls)
+
+    def _with_windows(self, facts: AttentionFacts) -> AttentionFacts:
+        """Return the facts with the windows of layers, read from a text longer than any window in the config."""
+        sizes = [
+            size
+            for name, size in self.base.config.to_dict().items()
+            if "window" in name and isinstance(size, int)
+        ]
+        if not sizes or facts.softmax is None:
+            return facts
+        length = min(max(sizes) + 2, slots_limit(self.base.config, self.form))
+        ids = tiny_batch(self.base, "after").ids[-1:].repeat(length)
+        ones = torch.ones_like(ids)
+        text = Packed.of({"input_ids": ids[None], "attention_mask": ones[None]})
+        windows = tuple(window_of(attention) for attention in self._observed(text))
+        return replace(facts, softmax=replace(facts.softmax, windows=windows))
+
+    def _observed(self, text: Packed) -> list[Tensor]:
+        """Return the attention of each layer, `[1, head, query, key]`, of a single text."""
+        observed: list[Tensor] = []
+        self.session.observer = lambda _, attention, __: observed.append(attention)
+        try:
+            self.run(text)
+        finally:
+            self.session.observer = None
+        return observed
 
     def _accept(self, facts: AttentionFacts) -> AttentionFacts:
         self.facts = self.session.facts = facts
         self.session.replacement = [Keep() for _ in range(facts.layers)]
         return facts
 
-    def replacement(self, constants: AnyConstants, heads: list[Head]) -> Replacement:
+    def replacement(self, constants: AnyConstants, heads: list[Head] | None) -> Replacement:
         return replacement_of(
             (self.facts.layers, self.facts.heads), constants, heads, like=self.weight
         )
@@ -178,19 +306,22 @@ class Trial:
         """Run all checks, and choose the form of batches; or take both from those of an earlier process."""
         if checked is not None:
             self.form = checked.form
-            batch = tiny_batch(
-                self.base, "after" if self._accept(checked.facts).causal else "between"
-            )
-            prune_projections(self.full, self.session, lambda: self.run(batch)[-1])
+            batch = tiny_batch(self.base, "after" if self.facts.causal else "between")
+            self._prune(batch)
             return checked
-        facts = self.read_facts(type(self.base).__name__, stock["after"][0])
-        batch, expected = stock["after" if facts.causal else "between"]
+        batch, expected = stock["after" if self.facts.causal else "between"]
         padding_before = self._choose_form(stock, batch)
         self._check_effect(batch)
         self.check_formula(batch)
-        prune_projections(self.full, self.session, lambda: self.run(batch)[-1])
-        self._check_pruning(batch)
-        return Checked(self.form, facts, len(expected), int(expected[-1].shape[-1]), padding_before)
+        self._prune(batch)
+        if self.facts.softmax is None:
+            self._check_pruning(batch)
+        hidden = int(expected[-1].shape[-1])
+        return Checked(self.form, self.facts, len(expected), hidden, padding_before)
+
+    def _prune(self, batch: Packed) -> None:
+        if self.facts.softmax is None:
+            prune_projections(self.full, self.session, lambda: self.run(batch)[-1])
 
     def _choose_form(self, stock: Mapping[Padding, Stock], batch: Packed) -> bool:
         """Choose the fastest correct form; return whether padding may precede the tokens."""
@@ -198,7 +329,7 @@ class Trial:
         wanted = [stock[padding] for padding in ("after", "before") if padding in stock]
         # prefer any form that is also correct if padding precedes the tokens
         for needed in (wanted, wanted[:1]) if self.facts.causal else ([stock["between"]],):
-            for form in forms_of(self.base):
+            for form in forms_of(self.base, self.facts.softmax is not None):
                 self.form = form
                 try:
                     difference = distance(
@@ -209,6 +340,8 @@ class Trial:
                         self._isolates_examples(batch) and self._accepts_long_rows(batch)
                     ):
                         continue
+                    if form.rows == "compact":
+                        difference = max(difference, self._distance_with_far_slots())
                 except Exception as error:  # a wrong form may fail in any way
                     problems[form] = str(error) or type(error).__name__
                     continue
@@ -218,7 +351,20 @@ class Trial:
                     f"with no head replaced, its hidden states differ from those of transformers by {difference:.1e} "
                     f"(relative); at most {self.tolerance:.0e} is allowed in {self.weight.dtype}"
                 )
-        raise InputError(f"{problems[Form(False)].removesuffix('.')}.")
+        raise InputError(f"{problems[PADDED].removesuffix('.')}.")
+
+    def _distance_with_far_slots(self) -> float:
+        """Return the distance from the stock model of a short text in a long layout, whose unused slots are left out.
+
+        Some models use another attention for long inputs, and positions may matter only far apart.
+        """
+        text = only_last(tiny_batch(self.base, "after"))
+        slots = min(slots_limit(self.full.config, self.form), LONG_LAYOUT)
+        used = text.slots
+        if not self.facts.causal:  # a decoder's text has no gaps
+            used = torch.linspace(0, slots - 1, text.n, device=used.device).long()
+        spread = Packed(text.ids, used, text.segments, text.lengths, slots)
+        return distance(self.run(spread), self._stock_states(spread))
 
     def _accepts_long_rows(self, batch: Packed) -> bool:
         """Return True if a packed row may have more tokens than the model has positions; else raise the model's error.
@@ -285,9 +431,13 @@ class Trial:
 
     def check_formula(self, batch: Packed) -> None:
         """Raise `InputError` unless the model matches the reference with half of its heads replaced."""
+        if self.facts.softmax is not None:
+            self._check_own_attention(only_last(batch))
+            self._check_isolation(batch)
+            return
         if self.base.config.model_type in MODULES:
             return
-        padded, (layers, heads) = Form(False), (self.facts.layers, self.facts.heads)
+        padded, (layers, heads) = PADDED, (self.facts.layers, self.facts.heads)
         generator = torch.Generator().manual_seed(0)
         matrices = torch.rand(layers, heads, batch.n, batch.n, generator=generator)
         replaced = [(layer, head) for layer in range(layers) for head in range(layer % 2, heads, 2)]
@@ -299,6 +449,58 @@ class Trial:
             raise InputError(
                 f"with half of the heads of {type(self.base).__name__} replaced, hidden states differ from the "
                 f"formula by {difference:.1e} (relative)."
+            )
+
+    def _check_own_attention(self, text: Packed) -> None:
+        """Raise `InputError` unless a text has the stock model's states if its own attention replaces all heads.
+
+        The attention must also be what the stock model returns, if it returns rows that sum to one.
+        """
+        name = type(self.base).__name__
+        attention = torch.cat(self._observed(text))
+        total = attention.sum(-1)
+        if not torch.allclose(total, torch.ones_like(total), atol=1e-2):
+            raise InputError(f"the attention weights of {name} do not sum to one.")
+        every = [
+            (layer, head) for layer in range(self.facts.layers) for head in range(self.facts.heads)
+        ]
+        expected = self._stock_states(text)
+        difference = distance(self.run(text, self.replacement(attention, every)), expected)
+        returned = self._returned_attention(text)
+        if returned is not None and returned.shape == attention.shape:
+            difference = max(difference, distance([attention], [returned]))
+        if not difference <= self.tolerance:
+            raise InputError(
+                f"with its own attention as constants, {name} differs from the stock model by {difference:.1e} "
+                "(relative)."
+            )
+
+    def _returned_attention(self, text: Packed) -> Tensor | None:
+        """Return the attention that the stock model returns; None if it returns none, or scores before the softmax."""
+        arguments = PADDED.arguments(self.base, text)
+        try:
+            with unchanged(self.base):
+                output = self.base(**arguments, **options_of(self.base), output_attentions=True)
+            attention = torch.cat(list(output.attentions))
+        except Exception:  # models without attentions raise many types of errors
+            return None
+        total = attention.sum(-1)
+        return attention if torch.allclose(total, torch.ones_like(total), atol=1e-2) else None
+
+    def _check_isolation(self, batch: Packed) -> None:
+        """Raise `InputError` if a token changes others although each one attends only to itself."""
+        replacement = self.replacement(self._identity(batch), None)
+        words = int(self.base.config.get_text_config().vocab_size)
+        # the last token is in the example that fills all slots
+        changed_ids = batch.ids.clone()
+        changed_ids[-1] = (changed_ids[-1] + 1) % min(words, 29)
+        changed = replace(batch, ids=changed_ids)
+        before = [state[:-1] for state in self.run(batch, replacement)]
+        after = [state[:-1] for state in self.run(changed, replacement)]
+        if distance(after, before) > LEAK:
+            raise InputError(
+                f"other parts of {type(self.base).__name__} than its attention also mix tokens, such as a convolution, "
+                "so it would not be free of context without attention."
             )
 
     def _check_pruning(self, batch: Packed) -> None:
@@ -327,6 +529,13 @@ class Trial:
                 f"hidden states of {type(self.base).__name__} change by {difference:.1e} (relative) if replaced heads "
                 "compute no query and no key."
             )
+
+
+def only_last(batch: Packed) -> Packed:
+    """Return the last example of a tiny batch, which fills all slots."""
+    begin = len(batch.ids) - batch.n
+    tokens = batch.ids[begin:], batch.slots[begin:], batch.segments[begin:]
+    return Packed(*tokens, batch.lengths[-1:], batch.n)
 
 
 def _stop(*_: object) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from papa.data.packed import Packed
 from papa.errors import InputError, first_line
 from papa.model.check import distance, tiny_batch
-from papa.model.forms import MODULES, Form, dense
+from papa.model.forms import MODULES, PADDED, dense
 from papa.model.model import Model
 from papa.model.projections import PrunedProjection
 from papa.model.reference import Reference
@@ -31,7 +31,7 @@ class Verified:
         numbers: indices of the layers with attention in the model's code; empty if all layers have it.
         stock: distance from the stock model.
         half, all: distance from the reference, with every other head and with all heads replaced; NaN for the models in
-            `MODULES`, which have no reference.
+            `MODULES` and those with their own attention, which have no reference.
         own_attention: distance from the stock model on a single text, if each head's constant is its attention in
             this text; NaN if rows of attention do not sum to one, as with sinks.
         skipped: share of queries and keys that are not computed if all heads are replaced.
@@ -64,15 +64,17 @@ def verify(stock: PreTrainedModel) -> Verified:
 
 def _verified(kind: str, stock: PreTrainedModel) -> Verified:
     model = Model(copy.deepcopy(stock))
-    base, padded = cast("PreTrainedModel", stock.base_model), Form(False)
+    base, padded = cast("PreTrainedModel", stock.base_model), PADDED
     batch = tiny_batch(base, "after" if model.causal else "between")
     shape = model.layers, model.heads, batch.n, batch.n
     constants = torch.rand(shape, generator=torch.Generator().manual_seed(0)).to(
         model.device, model.dtype
     )
     every = [(layer, head) for layer in range(model.layers) for head in range(model.heads)]
+    has_reference = kind not in MODULES and model.checked.facts.softmax is None
+    referenced = {"half": every[::2], "all": every} if has_reference else {}
     distances = {"stock": distance(model.run(batch), padded.states(base, batch))}
-    for name, heads in {"half": every[::2], "all": every}.items() if kind not in MODULES else ():
+    for name, heads in referenced.items():
         with Reference(base, constants, heads, dense(batch)[1]):
             expected = padded.states(base, batch)
         distances[name] = distance(model.run(batch, model.replacement(constants, heads)), expected)
@@ -104,9 +106,7 @@ def _distance_with_own_attention(model: Model, base: PreTrainedModel, batch: Pac
     constants = torch.stack(collected)
     if not torch.allclose(constants.sum(-1), torch.ones(()).to(constants), atol=1e-3):
         return float("nan")
-    return distance(
-        model.run(single, model.replacement(constants)), Form(False).states(base, single)
-    )
+    return distance(model.run(single, model.replacement(constants)), PADDED.states(base, single))
 
 
 def _skipped_share(model: Model) -> float:

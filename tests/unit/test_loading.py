@@ -71,7 +71,6 @@ def test_pickled_weights_are_loaded_weights_only_and_that_is_said(saved, model, 
 @pytest.mark.parametrize(
     ("owner", "name", "instead", "message"),
     [
-        (settling, "patch", lambda *_: lambda: None, "does not look up its attention by name"),
         (forms.Form, "_positions", lambda _, batch: batch.slots, None),
         (
             settling,
@@ -92,20 +91,6 @@ def test_a_model_that_would_run_wrong_is_not_loaded(
         return
     with pytest.raises(papa.InputError, match=rf"tiny cannot be used: .*{message}"):
         papa.load_model(saved, device="cpu")
-
-
-@pytest.mark.parametrize("other", ["MegatronBert", "Bloom"])
-def test_a_model_that_calls_no_attention_by_name_is_refused(tmp_path, other):
-    sizes = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 6,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-    }
-    made = getattr(transformers, f"{other}Config")(**sizes, intermediate_size=5, pad_token_id=0)
-    getattr(transformers, f"{other}Model")(made).save_pretrained(tmp_path / "other")
-    with pytest.raises(papa.InputError, match=r"other cannot be used: .*set by name"):
-        papa.load_model(tmp_path / "other", device="cpu")
 
 
 @only("bert", "roberta", "electra", "deberta")
@@ -211,12 +196,7 @@ ADAPTED = [
         r"lack 16 tensors of the model \(bert\.encoder\.layer\.3",
     ),
     (BERT, dict, {"num_hidden_layers": 2}, "no place for 16 tensors"),
-    (
-        BERT,
-        without("cls.predictions.transform"),
-        {},
-        r"lack 4 tensors of the model \(cls\.predictions\.transform",
-    ),
+    (BERT, without("cls.predictions.transform"), {}, SAME),  # states need no prediction head
     (BERT, without("cls.predictions.decoder"), {}, SAME),  # tied to the embeddings
     (
         BERT,

@@ -1,0 +1,354 @@
+"""Attention that models compute in their own code: replaced like attention that is looked up by name.
+
+The oracle is the stock model, in which a hook on the dropout after the softmax writes other matrices.
+"""
+
+import copy
+import threading
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import papa
+from benchmarks.models import small_model
+from papa.model.check import distance, tiny_batch
+from papa.model.forms import PADDED
+
+FAST = ["mpnet", "bloom", "gpt_neo", "xlnet"]
+KINDS = [
+    *FAST,
+    *(
+        pytest.param(kind, marks=pytest.mark.slow)
+        for kind in (
+            "big_bird",
+            "codegen",
+            "gpt_neox_japanese",
+            "gptj",
+            "ibert",
+            "luke",
+            "megatron-bert",
+            "openai-gpt",
+            "rembert",
+            "roformer",
+            "squeezebert",
+            "tapas",
+        )
+    ),
+]
+NO_DROPOUT_MODULE = [
+    pytest.param(kind, marks=pytest.mark.slow)
+    for kind in ("falcon", "flaubert", "mpt", "xglm", "xlm")
+]
+"""Types without a dropout module after the softmax, so the oracle of hooks cannot be used."""
+WINDOW = 3
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def stock_and_model():
+    """From a kind to a small stock model and papa's model of a copy; each is made once."""
+    made = {}
+
+    def make(kind):
+        if kind not in made:
+            stock = small_model(kind)
+            made[kind] = stock, papa.Model(copy.deepcopy(stock))
+        return made[kind]
+
+    return make
+
+
+def batch_for(model):
+    return tiny_batch(model.model, "after" if model.causal else "between")
+
+
+def written_states(stock, batch, causal, constants, heads):
+    """The states of the stock model with these heads' attention overwritten after each softmax."""
+    real = batch.unpack(torch.ones_like(batch.ids)).bool()
+    seen = real[:, None, :].expand(-1, batch.n, -1)
+    if causal:
+        seen = seen & torch.ones(batch.n, batch.n, dtype=torch.bool).tril()
+    layers = []
+
+    def overwrite(_, __, attention):
+        shape = len(batch.lengths), constants.shape[1], batch.n, batch.n
+        if attention.dim() < 3 or attention.numel() != torch.Size(shape).numel():
+            return None
+        layer = len(layers)
+        layers.append(attention)
+        changed = attention.reshape(shape).clone()
+        for of_layer, head in heads:
+            if of_layer == layer:
+                matrix = constants[layer, head] * seen
+                changed[:, head] = matrix / matrix.sum(-1, keepdim=True).clamp(min=1e-30)
+        return changed.view(attention.shape)
+
+    hooks = [
+        module.register_forward_hook(overwrite)
+        for module in stock.modules()
+        if isinstance(module, nn.Dropout)
+    ]
+    with torch.no_grad():
+        states = PADDED.states(stock.base_model, batch)
+    for hook in hooks:
+        hook.remove()
+    assert len(layers) == len(constants)
+    return states
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_replaced_heads_have_the_matrices_that_a_hook_writes(stock_and_model, kind):
+    stock, model = stock_and_model(kind)
+    batch = batch_for(model)
+    shape = model.layers, model.heads, batch.n, batch.n
+    constants = torch.rand(shape, generator=torch.Generator().manual_seed(0))
+    heads = [(layer, head) for layer in range(model.layers) for head in range(layer % 2, 4, 2)]
+    expected = written_states(stock, batch, model.causal, constants, heads)
+    with torch.no_grad():
+        states = model.run(batch, model.replacement(constants, heads))
+        kept = model.run(batch)
+    assert distance(states, expected) < 1e-5
+    assert distance(kept, expected) > 1e-3
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *NO_DROPOUT_MODULE])
+def test_a_text_keeps_its_states_with_its_own_outputs_and_attention(stock_and_model, kind):
+    stock, model = stock_and_model(kind)
+    ids = torch.arange(6, 13)[None]
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    own = model.hidden_states(inputs)
+    with torch.no_grad():
+        expected = torch.stack(PADDED.states(stock.base_model, model.pack(inputs)))
+    torch.testing.assert_close(own[0], expected, rtol=1e-4, atol=1e-4)
+    for constant in ("average", "mean-output"):
+        averages = papa.average_attention(model, [inputs], constant)
+        replaced = model.hidden_states(inputs, averages)
+        torch.testing.assert_close(replaced, own, rtol=1e-4, atol=1e-4)
+    other = papa.average_attention(model, [inputs | {"input_ids": ids + 9}], "mean-output")
+    assert not torch.allclose(model.hidden_states(inputs, other), own, atol=1e-2)
+
+
+@pytest.mark.parametrize("kind", FAST)
+@pytest.mark.parametrize("constant", ["average", "mean-output"])
+def test_mixing_leads_from_constants_to_attention_and_has_gradients(
+    stock_and_model, kind, constant
+):
+    _, model = stock_and_model(kind)
+    ids = torch.arange(6, 20).view(2, 7)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    averages = papa.average_attention(model, [inputs], constant)
+    shape = model.layers, model.heads
+    assert torch.allclose(
+        model.hidden_states(inputs, averages, mixing=torch.ones(shape)),
+        model.hidden_states(inputs),
+        atol=1e-5,
+    )
+    assert torch.allclose(
+        model.hidden_states(inputs, averages, mixing=torch.zeros(shape)),
+        model.hidden_states(inputs, averages),
+        atol=1e-5,
+    )
+    weights = torch.full(shape, 0.5, requires_grad=True)
+    model.hidden_states(inputs, averages, mixing=weights)[:, -1].square().mean().backward()
+    assert bool((weights.grad != 0).all())
+
+
+@pytest.mark.parametrize("slots", [7, 300])
+def test_unused_slots_are_left_out_of_mpnet_without_a_change(slots):
+    config = transformers.MPNetConfig(
+        vocab_size=97,
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=17,
+        max_position_embeddings=310,
+        initializer_range=0.5,
+    )
+    torch.manual_seed(0)
+    stock = transformers.MPNetModel(config).eval()
+    model = papa.Model(copy.deepcopy(stock))
+    assert model.form.rows == "compact"
+    mask = torch.zeros(2, slots, dtype=torch.long)
+    mask[0, [0, 1, 2, slots // 2, slots - 1]] = 1
+    mask[1, [0, 1, slots // 2, slots - 3, slots - 2, slots - 1]] = 1
+    ids = torch.arange(2 * slots).view(2, slots) % 80 + 7
+    ids = ids.masked_fill(mask == 0, config.pad_token_id)
+    with torch.no_grad():
+        output = stock(ids, mask, output_hidden_states=True)
+    expected = torch.stack(output.hidden_states, 1) * mask[:, None, :, None]
+    states = model.hidden_states({"input_ids": ids, "attention_mask": mask})
+    torch.testing.assert_close(states, expected, rtol=1e-4, atol=1e-5)
+    assert model.form.arguments(stock, model.pack({"input_ids": ids, "attention_mask": mask}))[
+        "input_ids"
+    ].shape == (2, 6)
+
+
+def gpt_neo():
+    config = transformers.GPTNeoConfig(
+        vocab_size=97,
+        hidden_size=12,
+        num_layers=2,
+        num_heads=3,
+        attention_types=[[["global", "local"], 1]],
+        window_size=WINDOW,
+        max_position_embeddings=31,
+        initializer_range=0.5,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    torch.manual_seed(0)
+    return transformers.GPTNeoForCausalLM(config).eval()
+
+
+def test_a_window_is_found_and_hides_earlier_tokens_from_constants():
+    model = papa.Model(gpt_neo())
+    assert model.checked.facts.softmax.windows == (None, WINDOW)
+    ids = torch.arange(6, 17)[None]
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    uniform = papa.Constants.of("uniform", model.layers, model.heads, 11)
+    changed = inputs | {"input_ids": ids.clone().index_fill_(1, torch.tensor([0]), 50)}
+    local = [(1, head) for head in range(3)]
+    first, second = (model.hidden_states(each, uniform)[0, -1] for each in (inputs, changed))
+    assert not torch.allclose(first[-1], second[-1])
+    identity = papa.Constants.of("identity", model.layers, model.heads, 11).mean.clone()
+    identity[1] = uniform.mean[1]
+    first, second = (model.hidden_states(each, identity)[0, -1] for each in (inputs, changed))
+    differs = (first != second).any(-1)
+    assert differs.tolist() == [True] * WINDOW + [False] * (11 - WINDOW)
+    assert local
+
+
+def test_generation_with_a_cache_is_the_same_as_without():
+    stock = gpt_neo()
+    model = papa.Model(copy.deepcopy(stock))
+    ids = torch.arange(6, 12)[None]
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    constants = torch.rand(2, 3, 20, 20, generator=torch.Generator().manual_seed(0))
+    heads = [(0, 1), (1, 0), (1, 2)]
+    with papa.replaced_attention(stock, constants, heads):
+        written = [
+            stock.generate(**inputs, max_new_tokens=8, do_sample=False, use_cache=cached)
+            for cached in (True, False)
+        ]
+    assert torch.equal(written[0], written[1])
+    predicted = model.logits(
+        {"input_ids": written[0], "attention_mask": torch.ones_like(written[0])},
+        constants[:, :, :14, :14],
+        heads,
+    ).argmax(-1)
+    assert torch.equal(predicted[:, 5:-1], written[0][:, 6:])
+    plain = stock.generate(**inputs, max_new_tokens=8, do_sample=False)
+    assert not torch.equal(plain, written[0])
+
+
+def test_threads_take_turns_with_a_plain_model():
+    stock = gpt_neo()
+    ids = torch.arange(6, 12)[None]
+    mask = torch.ones_like(ids)
+    constants = papa.Constants.of("uniform", 2, 3, 6)
+    results = []
+    with papa.replaced_attention(stock, constants), torch.no_grad():
+        expected = stock(input_ids=ids, attention_mask=mask).logits
+
+        def call():
+            with torch.no_grad():
+                results.append(stock(input_ids=ids, attention_mask=mask).logits)
+
+        threads = [threading.Thread(target=call) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(results) == 4
+    assert all(torch.equal(result, expected) for result in results)
+
+
+@pytest.mark.parametrize("kind", ["convbert", "nystromformer"])
+def test_a_model_in_which_other_parts_mix_tokens_is_refused(kind):
+    with pytest.raises(papa.InputError, match="also mix tokens, such as a convolution"):
+        papa.Model(small_model(kind))
+
+
+def test_a_model_without_a_softmax_over_all_tokens_is_refused():
+    with pytest.raises(papa.InputError, match="neither looks up its attention by name"):
+        papa.Model(small_model("longformer"))
+
+
+def big_bird():
+    config = transformers.BigBirdConfig(
+        vocab_size=97,
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=11,
+        max_position_embeddings=128,
+        block_size=4,
+        num_random_blocks=1,
+    )
+    torch.manual_seed(0)
+    return transformers.BigBirdModel(config).eval()
+
+
+def test_big_bird_keeps_its_sparse_attention_which_is_refused():
+    stock = big_bird()
+    with papa.replaced_attention(stock, papa.Constants.of("zeros", 2, 2, 9)):
+        assert stock.attention_type == "block_sparse"
+    model = papa.Model(stock)
+    assert model.model.attention_type == "block_sparse"
+    assert model.form.rows == "padded"
+    short = torch.arange(6, 15)[None]
+    model.hidden_states({"input_ids": short, "attention_mask": torch.ones_like(short)})
+    assert model.model.attention_type == "block_sparse"
+    long = torch.arange(100)[None] % 80 + 6
+    with pytest.raises(papa.InputError, match="cannot be"):
+        model.hidden_states({"input_ids": long, "attention_mask": torch.ones_like(long)})
+
+
+def test_attention_to_another_text_is_refused():
+    config = transformers.BertConfig(
+        vocab_size=97,
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=11,
+        is_decoder=True,
+        add_cross_attention=True,
+    )
+    stock = transformers.BertModel(config).eval()
+    ids = torch.arange(6, 11)[None]
+    with (
+        papa.replaced_attention(stock, papa.Constants.of("zeros", 2, 2, 5)),
+        pytest.raises(papa.InputError, match="attention to another text"),
+    ):
+        stock(ids, torch.ones_like(ids), encoder_hidden_states=torch.zeros(1, 5, 8))
+
+
+def test_a_plain_model_is_restored_and_can_be_called_through_forward():
+    stock = small_model("mpnet")
+    ids = torch.arange(6, 13)[None]
+    mask = torch.ones_like(ids)
+    names = set(vars(stock))
+    constants = papa.Constants.of("uniform", 4, 4, 7)
+    calls = []
+    stock.base_model.register_forward_hook(lambda *_: calls.append(1))
+    with torch.no_grad():
+        before = stock(ids, mask).logits
+        with papa.replaced_attention(stock, constants):
+            replaced = stock.forward(ids, attention_mask=mask).logits
+            assert torch.equal(stock(ids, mask).logits, replaced)
+        after = stock(ids, mask).logits
+    assert torch.equal(before, after)
+    assert not torch.allclose(before, replaced, atol=1e-3)
+    assert set(vars(stock)) == names
+    assert len(calls) == 4, "the check of the model calls no hooks"
+
+
+def test_falcon_runs_eagerly_and_gets_its_kernel_back():
+    stock = small_model("falcon")
+    stock.config._attn_implementation = "sdpa"
+    with papa.replaced_attention(stock, papa.Constants.of("uniform", 4, 4, 7)):
+        assert stock.config._attn_implementation == "eager"
+    assert stock.config._attn_implementation == "sdpa"

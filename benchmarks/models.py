@@ -335,9 +335,9 @@ def updated(page: str, records: list[dict[str, Any]]) -> str:
     from papa.jobs.verify import table_of
     from papa.results.table import escape_markdown
 
-    packed, padded, rest = (
+    packed, compact, padded, rest = (
         [one for one in records if one["form"] in forms]
-        for forms in (("packed",), ("padded",), ("refused", "not made"))
+        for forms in (("packed",), ("compact",), ("padded",), ("refused", "not made"))
     )
     whys = [escape_markdown(shorten(one["why"], 150, placeholder=" …")) for one in rest]
     reasons = [
@@ -345,13 +345,14 @@ def updated(page: str, records: list[dict[str, Any]]) -> str:
     ]
     tables = {
         "Packed": table_of(packed).markdown(),
+        "Compact": table_of(compact).markdown(),
         "Padded": table_of(padded).markdown(),
         "Text models that are not used": "\n".join(["| type | | why |", "|---|---|---|", *reasons]),
     }
     for title, table in tables.items():
         escaped = table.replace("\\", r"\\")
         page = re.sub(rf"(?m)(^## {title}\n[^|]*)(^\|.*\n)+", rf"\1{escaped}\n", page)
-    used = f"**{len(packed) + len(padded)} of {len(records)} types"
+    used = f"**{len(packed) + len(compact) + len(padded)} of {len(records)} types"
     versions = f"transformers {version('transformers')} (torch {version('torch')})"
     return re.sub(
         r"\*\*\d+ of \d+ types", used, re.sub(r"transformers \S+ \(torch \S+\)", versions, page)

@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 
-def frozen_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    """Return a linear layer with these weights, `[out, in]` and `[out]`, which need no gradients."""
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
-    layer.weight = nn.Parameter(weight.detach(), requires_grad=False)
-    if bias is not None:
-        layer.bias = nn.Parameter(bias.detach(), requires_grad=False)
-    return layer
+class FrozenLinear(nn.Linear):
+    """A linear layer whose weights, `[out, in]` and `[out]`, need no gradients.
+
+    If it is `transposed`, it takes the place of GPT-2's transposed layer, so it is saved and loaded as `[in, out]`.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, transposed: bool = False):
+        super().__init__(weight.shape[1], weight.shape[0], bias is not None, device="meta")
+        self.transposed = transposed
+        self.weight = nn.Parameter(weight.detach(), requires_grad=False)
+        if bias is not None:
+            self.bias = nn.Parameter(bias.detach(), requires_grad=False)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.transposed:
+            destination[f"{prefix}weight"] = destination[f"{prefix}weight"].t().contiguous()
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        name = f"{prefix}weight"
+        if self.transposed and name in state_dict:
+            state_dict[name] = state_dict[name].t().contiguous()
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 def part_of(layer: nn.Linear, outputs: Tensor) -> nn.Linear:
     """Return a layer that computes only these outputs."""
     with torch.inference_mode(False):  # it may be made while scoring and used while training
         outputs = outputs.clone()
-        return frozen_linear(
+        return FrozenLinear(
             layer.weight[outputs], None if layer.bias is None else layer.bias[outputs]
         )
 
 
 def some_outputs(projection: nn.Module, inputs: Tensor, rows: Tensor) -> Tensor:
     """Return the outputs `rows` of a projection, `[..., row]`; a frozen linear layer computes only these."""
-    if type(projection) is nn.Linear and not projection.weight.requires_grad:
-        outputs: Tensor = part_of(projection, rows)(inputs)
+    if type(projection) in (nn.Linear, FrozenLinear) and not projection.weight.requires_grad:
+        outputs: Tensor = part_of(cast(nn.Linear, projection), rows)(inputs)
     else:
         outputs = projection(inputs).index_select(-1, rows)
     return outputs
@@ -37,10 +53,11 @@ def some_outputs(projection: nn.Module, inputs: Tensor, rows: Tensor) -> Tensor:
 
 def freeze_linears(model: nn.Module) -> None:
     """Freeze a model, and replace GPT-2's transposed linear layers by torch's; shared modules stay shared."""
-    frozen: dict[nn.Module, nn.Linear] = {}
+    frozen: dict[nn.Module, FrozenLinear] = {}
     for parent in list(model.requires_grad_(False).modules()):
         for name, child in list(parent.named_children()):
             if type(child).__name__ == "Conv1D" and hasattr(child, "nf"):
                 weight, bias = cast(Tensor, child.weight), cast(Tensor, child.bias)
-                layer = frozen.setdefault(child, frozen_linear(weight.t().contiguous(), bias))
+                layer = FrozenLinear(weight.t().contiguous(), bias, transposed=True)
+                layer = frozen.setdefault(child, layer)
                 setattr(parent, name, layer)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from papa.model.attention import Session
-from papa.model.linear import part_of
+from papa.model.linear import FrozenLinear, part_of
 from papa.model.replacement import Replace
 
 Call = tuple[str, int]
@@ -42,24 +42,18 @@ class Feeds:
         return self.elsewhere | self.queries[kept].any(0) | self.keys[groups].any(0)
 
 
-class PrunedProjection(nn.Module):
-    """A linear layer that computes only the outputs that kept heads need; the others are zero, unless it is `whole`."""
+class PrunedProjection(FrozenLinear):
+    """A linear layer that computes only the outputs that kept heads need; the others are zero, unless it is `whole`.
+
+    Its weights have the names of the layer that it replaces, so a model can still be saved.
+    """
 
     def __init__(self, full: nn.Linear, feeds: dict[int, Feeds], session: Session):
-        super().__init__()
-        self.full, self.feeds, self.session = full, feeds, session
+        transposed = isinstance(full, FrozenLinear) and full.transposed
+        super().__init__(full.weight, full.bias, transposed)
+        self.feeds, self.session = feeds, session
         self.whole = False
         self._partial: dict[int, tuple[Tensor, PartialLinear | None]] = {}
-
-    @property
-    def weight(self) -> Tensor:
-        """`[out, in]`."""
-        return self.full.weight
-
-    @property
-    def bias(self) -> Tensor | None:
-        """`[out]`."""
-        return self.full.bias
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `[..., out]` from `[..., in]`."""
@@ -69,15 +63,14 @@ class PrunedProjection(nn.Module):
         )
         kept = instruction.kept if isinstance(instruction, Replace) else None
         if self.whole or kept is None or layer not in self.feeds:
-            outputs: Tensor = self.full(inputs)
-            return outputs
+            return super().forward(inputs)
         cached = self._partial.get(layer)
         # replacements of the same heads share `kept`, even if their constants differ
         if cached is None or cached[0] is not kept:
             needed = self.feeds[layer].needed(kept)
             cached = self._partial[layer] = (
                 kept,
-                PartialLinear.of(self.full, needed) if needed.any() else None,
+                PartialLinear.of(self, needed) if needed.any() else None,
             )
         partial = cached[1]
         return (
@@ -132,7 +125,11 @@ def prune_projections(model: nn.Module, session: Session, run: Callable[[], Tens
         session: the session of the model.
         run: runs the model on a few tokens with no head replaced; returns values that depend on all modules.
     """
-    linears = {name: module for name, module in model.named_modules() if type(module) is nn.Linear}
+    linears = {
+        name: module
+        for name, module in model.named_modules()
+        if type(module) in (nn.Linear, FrozenLinear)
+    }
     feeds_of: dict[str, dict[int, Feeds]] = {}
     for (name, layer), feeds in scan(linears, session, run).items():
         feeds_of.setdefault(name, {})[layer] = feeds

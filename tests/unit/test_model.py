@@ -6,6 +6,7 @@ from families import stock_states
 from sizes import CHANNELS, HEADS, LAYERS, SLOTS, VOCABULARY
 
 import papa
+from benchmarks.models import small_model
 from papa.model.reference import Reference
 from papa.model.replacement import Outputs
 
@@ -155,3 +156,17 @@ def test_in_the_formula_a_key_that_is_not_seen_counts_for_nothing_however_high_i
     formula.calls = 0
     context, _ = formula.attention(None, query, key, value, torch.ones(1, 1, 2, 2).tril().bool())
     assert context.flatten().tolist() == [3.0, 5.0]
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+def test_a_model_in_use_is_saved_and_loaded_with_its_own_names(kind, tmp_path):
+    stock = small_model(kind)
+    expected = {name: weight.clone() for name, weight in stock.state_dict().items()}
+    model = papa.Model(stock)
+    saved = model.full.state_dict()
+    assert saved.keys() == expected.keys()
+    assert all(torch.equal(saved[name], weight) for name, weight in expected.items())
+    model.full.load_state_dict(expected)
+    model.full.save_pretrained(tmp_path)
+    again = type(model.full).from_pretrained(tmp_path).state_dict()
+    assert all(torch.equal(again[name], weight) for name, weight in expected.items())

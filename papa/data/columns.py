@@ -21,8 +21,12 @@ ONE_OBJECT_PER_ROW = (
     "write one object per row, as DataFrame.to_json(path, orient='records', lines=True) does"
 )
 Value = str | int | float | None
-MISSING_LABELS = ("-1", "-100", "-")
-"""Labels that may mean "no label": -1 in test splits of GLUE, -100 for words that the loss skips, - in SNLI."""
+NO_CLASS = ("-1", "-100")
+"""Numbers that may mean "no label": -1 in test splits of GLUE, -100 for words that the loss skips."""
+NO_TAG = re.compile("-1|-100|-?nan|<na>|none|null", re.IGNORECASE)
+"""Labels of words that may mean "no label": those numbers, and how programs write a missing value."""
+NO_LABEL = re.compile(f"{NO_TAG.pattern}|-|#?na|#?n/a", re.IGNORECASE)
+"""Labels of texts that may mean "no label"; - is that of SNLI. For words, - and NA are tags of parts of speech."""
 FIX_ROWS = "fix or remove these rows (rows from the hub can be saved as local files first)"
 BOOLEANS = ("false", "true")
 WHOLE = re.compile(r"-?[0-9]+(\.0+)?")  # pandas writes 1.0
@@ -111,7 +115,8 @@ class Columns:
             value: class_name(_name_of(value, names)) for value in set(chain.from_iterable(values))
         }
         known = names or listed
-        unknown = set(name_of.values()).difference({""}, known or ())
+        missing = missing_labels(name_of.values(), known, words is not None)
+        unknown = set(name_of.values()).difference({""}, missing, known or ())
         if all(map(NUMBER.fullmatch, unknown)):
             if scores := [text for text in sorted(unknown) if float(text) % 1]:
                 fault = f"contains numbers such as {scores[0]}, but papa predicts classes and has no regression"
@@ -121,12 +126,18 @@ class Columns:
             whole = {text: str(int(float(text))) for text in unknown if not _is_number(text)}
             name_of = {value: whole.get(text, text) for value, text in name_of.items()}
         named = [[name_of[value] for value in row] for row in values]
-        self._refuse_missing(name, named, missing_labels(known, words is not None), bool(known))
+        missing = missing_labels(name_of.values(), known, words is not None)
+        self._refuse_missing(name, named, missing, bool(known), words is not None)
         self._refuse_unprintable(named, name, "label")
         return named
 
     def _refuse_missing(
-        self, name: str, named: Sequence[Sequence[str]], missing: set[str], known: bool
+        self,
+        name: str,
+        named: Sequence[Sequence[str]],
+        missing: set[str],
+        known: bool,
+        by_word: bool,
     ) -> None:
         """Refuse rows without a label; unless the classes are `known`, a label such as -1 may also be a class."""
         present = {label for row in named for label in row}
@@ -135,15 +146,15 @@ class Columns:
             raise InputError(
                 f"Column {name} of {self.source} has no labels (each is {each}); use a split with labels."
             )
-        fault = f"no label in column {name} (it is empty{', -1, -100 or -' * known})"
-        self._refuse(
-            [not {"", *(missing if known else ())}.isdisjoint(row) for row in named], fault
+        none = {"", *missing} if known else {""}
+        each = " or ".join(label or "empty" for label in sorted(present & none))
+        fault = f"no label in column {name} (it is {each})"
+        self._refuse([not none.isdisjoint(row) for row in named], fault)
+        fault = (
+            f"the label {' or '.join(sorted(missing))}, which may mean no label, in column {name}"
         )
-        fault = f"the label {' or '.join(sorted(missing & present))}, which may mean no label, in column {name}"
         advice = "list all classes under `labels` (--labels), with this one if it is a class; or "
-        advice += (
-            "also give --drop-empty" if "-" in missing else "remove these rows"
-        )  # whole texts can be dropped
+        advice += "remove these rows" if by_word else "drop these rows with --drop-empty"
         self._refuse([not missing.isdisjoint(row) for row in named], fault, advice)
 
     def subsets(
@@ -257,9 +268,12 @@ class Columns:
             )
 
 
-def missing_labels(known: Collection[str] | None, by_word: bool = False) -> set[str]:
-    """Return the labels that may mean "no label", unless they are classes."""
-    return set(MISSING_LABELS[:2] if by_word else MISSING_LABELS).difference(known or ())
+def missing_labels(
+    labels: Iterable[str], known: Collection[str] | None, by_word: bool = False
+) -> set[str]:
+    """Return those labels that may mean "no label", unless they are `known` classes."""
+    pattern = NO_TAG if by_word else NO_LABEL
+    return {label for label in labels if pattern.fullmatch(label)}.difference(known or ())
 
 
 def _kind(data_type: pa.DataType) -> str:
@@ -294,7 +308,7 @@ def _is_number(text: str) -> bool:
 
 
 def _is_out_of_range(value: Value, names: Sequence[str] | None) -> bool:
-    is_index = names is not None and isinstance(value, int) and str(value) not in MISSING_LABELS
+    is_index = names is not None and isinstance(value, int) and str(value) not in NO_CLASS
     return is_index and value not in range(len(names or ()))
 
 

@@ -25,7 +25,7 @@ class Wanted:
     Args:
         columns: columns by role: first, second, label.
         hold_out: the share of the distinct training texts that are held out for validation, or None.
-        drop_empty: whether rows without text or label are dropped.
+        drop_empty: whether rows without text or label are dropped, also those with a label such as -1 or nan.
         labels: the names of the classes in order. If they are given, -1 means no label unless it is one of them.
     """
 
@@ -67,10 +67,13 @@ class Wanted:
         changed, notes = dict(splits), list[str]()
         if self.drop_empty:
             for name, columns in splits.items():
-                changed[name], dropped = _without_empty(columns, roles, self.labels)
+                changed[name], dropped, missing = _without_empty(columns, roles, self.labels)
                 rows = count(columns.table.num_rows, "row")
+                lack = "no text or no label"
+                if missing:
+                    lack += f" (or the label {' or '.join(sorted(missing))})"
                 notes.append(
-                    f"Dropped {dropped:,} of {rows} of {columns.source}, which have no text or no label."
+                    f"Dropped {dropped:,} of {rows} of {columns.source}, which have {lack}."
                 )
                 if not changed[name].table.num_rows:
                     raise InputError(
@@ -162,18 +165,20 @@ def write_rows(path: Path, rows: Columns) -> None:
 
 def _without_empty(
     columns: Columns, roles: Mapping[str, str], labels: Sequence[str] | None
-) -> tuple[Columns, int]:
-    """Return the rows that have a value in each of these columns, and the number of other rows."""
+) -> tuple[Columns, int, set[str]]:
+    """Return the rows that have a value in each of these columns, the number of others, and labels that are none."""
     rows = zip(*(columns.table.column(name).to_pylist() for name in roles.values()), strict=True)
     full = [not any(map(_is_empty, row)) for row in rows]
-    if "label" in roles and (known := columns.class_names.get(roles["label"]) or labels):
-        missing = missing_labels(known)
-        given = columns.table.column(roles["label"]).to_pylist()
+    missing = set[str]()
+    if "label" in roles:
+        values = columns.table.column(roles["label"]).to_pylist()
+        given = ["" if _is_empty(value) else class_name(str(value)) for value in values]
+        given = [label.removesuffix(".0") for label in given]
+        missing = missing_labels(given, columns.class_names.get(roles["label"]) or labels)
         full = [
-            is_full and class_name(str(label)).removesuffix(".0") not in missing
-            for is_full, label in zip(full, given, strict=True)
+            is_full and label not in missing for is_full, label in zip(full, given, strict=True)
         ]
-    return _rows_of(columns, full), len(full) - sum(full)
+    return _rows_of(columns, full), len(full) - sum(full), missing
 
 
 def _is_empty(value: object) -> bool:

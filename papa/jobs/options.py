@@ -39,7 +39,7 @@ class Options:
         bool,
         typer.Option(
             "--drop-empty",
-            help="Drop rows without text or label (-1 and -100 are none), and count them.",
+            help="Drop rows without text or label (-1, -100 and nan are none), and count them.",
         ),
     ] = False
     labels: Annotated[

@@ -195,6 +195,23 @@ NUMBERS = r"contains numbers such as 3\.8, but papa predicts classes and has no 
             None,
             r"has the label -, which may mean no label, in column label in 1 of 3 rows",
         ),
+        *(
+            (
+                [missing, "yes", "no"],
+                None,
+                f"has the label {missing}, which may mean no label, in col",
+            )
+            for missing in ("nan", "NaN", "None", "NULL", "N/A", "na", "<NA>")
+        ),
+        (["None", "yes", "no"], ["None", "no", "yes"], ""),
+        (
+            ["None", "yes", "no"],
+            ["no", "yes"],
+            r"no label in column label \(it is None\) in 1 of 3",
+        ),
+        (["0.0", "nan", "1.0"], None, "has the label nan, "),
+        (["0.5", "nan", "1.0"], None, r"contains numbers such as 0\.5"),
+        (["nan", "nan", "nan"], None, r"has no labels \(each is nan\)"),
         ([-2, 2, 2], None, ""),
     ],
 )
@@ -217,10 +234,13 @@ def test_labels_mean_the_same_in_files_of_every_form(tmp_path, form, labels, lis
         ([0, -1, 1, -100], ["0", "1"], [0, 2]),
         ([0.0, -1.0, 1.0, None], ["0", "1"], [0, 2]),
         ([0, -1, 1, -100], ["-1", "0", "1"], [0, 1, 2]),
+        ([0, -1, 1, -100], None, [0, 2]),
+        (["-", "yes", "NaN", "no"], None, [1, 3]),
+        (["none", "yes", "null", "no"], ["no", "none", "yes"], [0, 1, 3]),
         (
-            [None, -1, 1, 0, 1, 0, 1, 0, 1, -1],
+            [None, "_", "a", "b", "a", "b", "a", "b", "a", "x\x1b"],
             None,
-            r"-1, which may mean .* in 2 of 10 rows \(.*: a\[1\], a\[9\]",
+            r"has a control character in a label .* in 1 of 10 rows \(.*: a\[9\]",
         ),
     ],
 )
@@ -236,7 +256,10 @@ def test_only_rows_without_a_label_are_dropped(labels, listed, kept):
     else:
         changed, notes = Wanted(drop_empty=True, labels=listed).changed(splits, roles)
         assert [*changed["train"].indices] == kept
-        assert notes == [f"Dropped {4 - len(kept)} of 4 rows of a, which have no text or no label."]
+        assert len(notes) == 1
+        assert notes[0].startswith(
+            f"Dropped {4 - len(kept)} of 4 rows of a, which have no text or no label"
+        )
 
 
 def test_pairs_with_the_same_first_text_are_held_out_together():

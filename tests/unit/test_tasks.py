@@ -534,6 +534,11 @@ NO_YES = {"names": {"label": ["no", "yes"]}}
             {},
             r"has the label -1, which may mean no label, .* in 1 of 3 rows",
         ),
+        (
+            WORDS | {"tag": [["X", "None"], ["Y"]]},
+            {},
+            r"has the label None, .* in 1 of 2 .* if it is a class; or remove these rows",
+        ),
         (TEXT | {"label": [-1, 1, 0]}, NO_YES, r"no label in column label .* in 1 of 3 rows"),
         (TEXT | {"label": [0, 1, -7]}, NO_YES, r"out of range for 2 classes in 1 of 3"),
         (

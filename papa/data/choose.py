@@ -47,6 +47,8 @@ NO_WORD = re.compile(
     r"apr(il)?|may|june?|july?|aug(ust)?|sep(t|tember)?|oct(ober)?|nov(ember)?|dec(ember)?|[ap]m|utc|gmt|[ecmp][sd]t)\W*"
 )
 """Parts of dates, and URLs."""
+SINGLE_WORD = re.compile(r"\S*[^\W\d_]\S*")
+"""A value without spaces, but with a letter."""
 SAMPLED_ROWS = 2000
 """Number of rows, evenly spaced, by which columns and slots are chosen."""
 MINIMUM_SLOTS, MAXIMUM_SLOTS, SLOTS_STEP, BLOCK_SLOTS = 16, 256, 8, 128
@@ -306,6 +308,13 @@ def roles_of(columns: Columns, given: Mapping[str, str]) -> dict[str, str]:
     ]
     label = given.get("label") or _label(columns, usable, lists)
     if columns.is_list(label):
+        others = [given["first"]] if "first" in given else [name for name in lists if name != label]
+        if not any(map(columns.is_list, others)):
+            fault = f"{columns.source} has a list of labels for each text in column {label}"
+            advice = (
+                "papa predicts one class per text (no multi-label tasks); write one label per text"
+            )
+            raise InputError(f"{fault}, but {advice}.")
         words = given.get("first") or _words(columns, lists, label)
         return (
             {"words": words}
@@ -335,6 +344,11 @@ def roles_of(columns: Columns, given: Mapping[str, str]) -> dict[str, str]:
             if _is_pair(first, second):
                 return {"first": first, "second": second, "label": label}
     first = _only(columns, texts, "first", "a text")
+    if _repeats(columns, first):
+        others = [name for name in usable if name not in (first, label)]
+        if word := next((name for name in others if _has_words(columns, name)), None):
+            fault = f"could have a word of a sentence in each row (in {word}), because most values of {first} repeat"
+            raise _question(columns, "first", f"{fault} (write such words as CoNLL)")
     if partners := [
         name
         for name in usable
@@ -344,6 +358,21 @@ def roles_of(columns: Columns, given: Mapping[str, str]) -> dict[str, str]:
             columns, "first", f"could have texts in {first}, or pairs in {first} and {partners[0]}"
         )
     return {"first": first, "label": label}
+
+
+def _repeats(columns: Columns, name: str) -> bool:
+    """Return whether most values of a column are empty or equal another one, as names of sentences do."""
+    column = columns.table.column(name)
+    return 2 * len(column.unique()) <= len(column)
+
+
+def _has_words(columns: Columns, name: str) -> bool:
+    """Return whether a column has mostly single words, and is none that describes a text."""
+    if columns.is_list(name) or METADATA.fullmatch(_plain(name)):
+        return False
+    values = _values(columns, name)
+    words = [value for value in values if isinstance(value, str) and SINGLE_WORD.fullmatch(value)]
+    return 2 * len(words) > len(values)
 
 
 def _label(columns: Columns, usable: Sequence[str], lists: Sequence[str]) -> str:

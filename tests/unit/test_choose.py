@@ -28,6 +28,8 @@ KINDS = {
         "the last of four",
     ],
     "chinese": ["我们昨天和朋友吃饭", "非常好吃的鱼和汤", "太难吃了真的", "有座位点了鱼"],
+    "sentence number": ["Sentence: 1", "Sentence: 1", "Sentence: 2", "Sentence: 2"],
+    "first of each": ["Sentence: 1", "", "", ""],
     "word": ["soup", "film", "bridge", "again"],
     "class": ["pos", "neg", "pos", "neg"],
     "int": [0, 1, 1, 0],
@@ -96,6 +98,10 @@ def columns_of(header: str, source: str = "train.csv") -> Columns:
         ("text; target:long", "?label"),  # a text to write, no class
         ("a:words; b:words; tags:tags", "?first"),
         ("words:words; text; tags:tags", "words tags"),
+        ("Sentence #:sentence number; Word:word; POS:class; Tag:class", "?first"),
+        ("Sentence #:first of each; Word:word; Tag:class", "?first"),
+        ("document:sentence number; score:float; token:word; label:class", "?first"),
+        ("text:sentence number; score:float; genre:word; label:class", "text - label"),  # texts that repeat
     ],
 )  # fmt: skip
 def test_columns_are_chosen_if_they_are_certain(header, chosen):
@@ -149,10 +155,26 @@ def test_columns_of_files_without_a_header(tmp_path, lines, suffix, chosen):
             "title body mood",
         ),
         ("text; mood:class", {"label": "mood"}, "text - mood"),
+        ("name:sentence number; word:word; tag:class", {"first": "name"}, "name - tag"),
     ],
 )
 def test_given_columns_are_used_as_they_are(header, given, chosen):
     assert_chosen(columns_of(header), given, chosen)
+
+
+@pytest.mark.parametrize(
+    ("header", "given"),
+    [
+        ("text; labels:ints", {"label": "labels"}),
+        ("text; labels:ints", {"label": "labels", "first": "text"}),
+        ("text; label:tags", {}),
+    ],
+)
+def test_lists_of_labels_of_whole_texts_are_refused(header, given):
+    with pytest.raises(
+        InputError, match=r"list of labels for each text in column label.*one class"
+    ):
+        roles_of(columns_of(header), given)
 
 
 def tagged(*tags: str) -> list[dict[str, object]]:

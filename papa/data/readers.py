@@ -30,8 +30,9 @@ MAXIMUM_CHARACTERS = 2**31 - 1
 CONLLU = ("id", "words", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
 """NUL, which UTF-16 read as UTF-8 contains, and bytes that `open` could not decode."""
+ENTITY_TAG = re.compile(r"O|[BIESLUM]-\S+")
 TAGGED = re.compile(
-    r"\S+(\s+\S+){0,8}\s+(O|[BIESLUM]-\S+)"
+    rf"\S+(\s+\S+){{0,8}}\s+({ENTITY_TAG.pattern})"
 )  # a line of a CoNLL file with tags of entities
 COMMENT = re.compile(r"#([ \t]|$|(begin|end) document)")
 TAG = re.compile("[0-9]+|O|[A-Z]-.+")
@@ -336,13 +337,17 @@ def _words(path: Path) -> tuple[list[tuple[str, ...]], list[int], Sequence[int]]
             inside = False
             continue
         fields = _fields(line)
-        if line[0] == "#" and (is_conllu or COMMENT.match(line)):
-            # "#" may also be a word, but then it has tags
-            tags = tags or {
-                _fields(other)[-1] for other in lines if _is_word(other) and other[0] != "#"
-            }
-            alike = not is_conllu and len(fields) == width and tabs == ("\t" in line)
-            if not (alike and (inside or fields[-1] in tags)):
+        if line[0] == "#":
+            if is_conllu:
+                continue
+            tags = tags or _tags(lines)
+            comment = _is_comment(line, tags, width, tabs, inside)
+            if comment is None:
+                problem = f"{path} line {number} may be a comment or a word ({shortened(line)})"
+                raise InputError(
+                    f"{problem}; write a space after # in comments, and separate columns alike in all words."
+                )
+            if comment:
                 continue
         if len(fields) != width:
             problem = f"{path} line {number} has {count(len(fields), 'column')}, but the lines above it have {width}"
@@ -355,6 +360,38 @@ def _words(path: Path) -> tuple[list[tuple[str, ...]], list[int], Sequence[int]]
         inside = True
         words.append(tuple(fields))  # the garbage collector does not track tuples of strings
     return words, starts, begins
+
+
+def _tags(lines: Sequence[str]) -> set[str]:
+    """Return the tags of words; a line that begins with # is surely a word only if it follows a word."""
+    tags = set[str]()
+    for before, line in pairwise(["", *lines]):
+        if not _is_word(line):
+            continue
+        follows = _is_word(before) and before[0] != "#" and ("\t" in before) == ("\t" in line)
+        if line[0] != "#" or follows:
+            tags.add(_fields(line)[-1])
+    return tags
+
+
+def _is_comment(line: str, tags: set[str], width: int, tabs: bool, inside: bool) -> bool | None:
+    """Return whether a line that begins with # is a comment; None if it may also be a word.
+
+    Args:
+        tags: The tags of other words.
+        width, tabs: The number of columns of words, and whether tabs separate them.
+        inside: Whether the line follows a word of its sentence.
+    """
+    fields = _fields(line)
+    alike = len(fields) == width
+    # "#" and hashtags may also be words, but then they have tags
+    tagged = alike and (fields[-1] in tags or ENTITY_TAG.fullmatch(fields[-1]) is not None)
+    lacks_tabs = tabs and "\t" not in line
+    if COMMENT.match(line):
+        return tabs != ("\t" in line) or not alike or not (inside or tagged)
+    if lacks_tabs:
+        return None if tagged else True
+    return False if inside or tagged or width == 1 else None
 
 
 def _is_word(line: str) -> bool:

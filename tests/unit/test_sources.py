@@ -40,6 +40,15 @@ a.tsv:id,y,no,x | gj04\t1\t\ta\ngj04\t0\t*\tb\n | {"id": ["gj04", "gj04"], "y": 
 a.tsv | x\ty\n"a" and "b"\tx\n"c"\ty\n | {"x": ["\"a\" and \"b\"", "\"c\""], "y": ["x", "y"]}
 a.conll | EU\tNNP\n \nbuys\tVBZ\n\t\n\u00a0\n \t  \na\tX | {"words": [["EU"], ["buys"], ["a"]], "column_2": [["NNP"], ["VBZ"], ["X"]]}
 a.conll | a\tO\n#\tSYM\n\n#\tO\n#b\tO\n | {"words": [["a", "#"], ["#", "#b"]], "column_2": [["O", "SYM"], ["O", "O"]]}
+a.conll | #doc 0\nEU\tB\n#doc 0\nbuys\tO\n\n#id 5 of 7\na\tO | {"words": [["EU", "buys"], ["a"]], "column_2": [["B", "O"], ["O"]]}
+a.conll | #\tB-TAG\nhappy\tI-TAG\n\na\tO | {"words": [["#", "happy"], ["a"]], "column_2": [["B-TAG", "I-TAG"], ["O"]]}
+a.conll | #\tHT\na\tO\n#\tHT\n\n#\tid 7\na\tO | {"words": [["#", "a", "#"], ["a"]], "column_2": [["HT", "O", "HT"], ["O"]]}
+a.conll | #happy B-TAG\na O\n#sad HT\n\n#me HT\n\n#the O | {"words": [["#happy", "a", "#sad"], ["#me"], ["#the"]], "column_2": [["B-TAG", "O", "HT"], ["HT"], ["O"]]}
+a.conll | a\t0\nb\t1\n\n#doc 0\na\t1 | line 4 may be a comment or a word ('#doc 0'); write a space after # in comments, and
+a.conll | a O\n\n#doc 3\na O | line 3 may be a comment or a word
+a.conll | #Text=3 of them\na O | line 1 may be a comment or a word
+a.conll | a\tO\n\n#doc\t3\na\tO | line 3 may be a comment or a word
+a.conll | a\tO\n\n#happy O\na\tO | line 3 may be a comment or a word
 a.conll | #\thttp://a.b\n1\tAm\tO\n2\tMeer\tB\n\n1\tHa\tO\n | {"id": [["1", "2"], ["1"]], "words": [["Am", "Meer"], ["Ha"]], "column_3": [["O", "B"], ["O"]]}
 a.conll | #begin document (a)\na 0 0 In\na 0 1 it\n\na 0 0 Hi\n#end document | {"column_1": [["a", "a"], ["a"]], "column_2": [["0", "0"], ["0"]], "column_3": [["0", "1"], ["0"]], "column_4": [["In", "it"], ["Hi"]]}
 a.conll | O is\nB-LOC Rome\n | {"column_1": [["O", "B-LOC"]], "column_2": [["is", "Rome"]]}

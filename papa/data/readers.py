@@ -31,6 +31,8 @@ CONLLU = ("id", "words", "lemma", "upos", "xpos", "feats", "head", "deprel", "de
 NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
 """NUL, which UTF-16 read as UTF-8 contains, and bytes that `open` could not decode."""
 ENTITY_TAG = re.compile(r"O|[BIESLUM]-\S+")
+IN_ENTITY = re.compile(rf"{ENTITY_TAG.pattern}|[BIESLUM]")
+"""Tags of entities, also of those without a type."""
 TAGGED = re.compile(
     rf"\S+(\s+\S+){{0,8}}\s+({ENTITY_TAG.pattern})"
 )  # a line of a CoNLL file with tags of entities
@@ -184,6 +186,8 @@ def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str]
         raise InputError(
             f"{path} must start with a line of column names, but it has none; add this line."
         )
+    if tabs and not columns and IN_ENTITY.fullmatch(names[-1]):
+        _refuse_tagged(path, [line for line in _lines(path) if line.strip()])
     rows, numbers = list[list[str]](), array("q")
     quoting: dict[bool | None, int] = (
         {True: start} if tabs and {True, None} & {*map(_in_quotes, header)} else {}
@@ -252,14 +256,19 @@ def _read_lines(path: Path, wanted: object, _: object) -> Columns:
         for number, line in enumerate(_lines(path), start=1)
         if line.strip()
     ]
-    if 2 * sum(bool(TAGGED.fullmatch(text.strip())) for _, text in rows) > len(rows):
-        raise InputError(
-            f"Most lines of {path} are a word with a tag, as in CoNLL files; name it .conll."
-        )
+    _refuse_tagged(path, [text for _, text in rows])
     numbers = array("q", (number for number, _ in rows))
     return Columns(
         str(path), _table(path, ["text"], [[text for _, text in rows]]), ["text"], lines=numbers
     )
+
+
+def _refuse_tagged(path: Path, lines: Sequence[str]) -> None:
+    """Raise `InputError` if most of these lines have the form of a CoNLL file."""
+    if 2 * sum(bool(TAGGED.fullmatch(line.strip())) for line in lines) > len(lines):
+        raise InputError(
+            f"Most lines of {path} are a word with a tag, as in CoNLL files; name it .conll."
+        )
 
 
 def _read_conll(path: Path, _: object, columns: Sequence[str] | None) -> Columns:

@@ -38,6 +38,10 @@ a.csv | x,y\n"a, ""b""\r\nc",None\n5" tall,1984\n | {"x": ["a, \"b\"\r\nc", "5\"
 a.csv:label,title,text | "1","Wall St.","a"\n"0","B","b"\n | {"label": ["1", "0"], "title": ["Wall St.", "B"], "text": ["a", "b"]}
 a.tsv:id,y,no,x | gj04\t1\t\ta\ngj04\t0\t*\tb\n | {"id": ["gj04", "gj04"], "y": ["1", "0"], "no": ["", "*"], "x": ["a", "b"]}
 a.tsv | x\ty\n"a" and "b"\tx\n"c"\ty\n | {"x": ["\"a\" and \"b\"", "\"c\""], "y": ["x", "y"]}
+a.tsv | Study\tO\nof\tO\nserum\tB\n\nStudy\tO\n | name it .conll
+a.tsv | marrow\tB\nof\tO\n\nStudy\tO\na\tO\n | name it .conll
+a.tsv:x,y | a b\tO\na\tO\n | {"x": ["a b", "a"], "y": ["O", "O"]}
+a.tsv | x\tblood\na b\tO\na\tO\n | {"x": ["a b", "a"], "blood": ["O", "O"]}
 a.conll | EU\tNNP\n \nbuys\tVBZ\n\t\n\u00a0\n \t  \na\tX | {"words": [["EU"], ["buys"], ["a"]], "column_2": [["NNP"], ["VBZ"], ["X"]]}
 a.conll | a\tO\n#\tSYM\n\n#\tO\n#b\tO\n | {"words": [["a", "#"], ["#", "#b"]], "column_2": [["O", "SYM"], ["O", "O"]]}
 a.conll | #doc 0\nEU\tB\n#doc 0\nbuys\tO\n\n#id 5 of 7\na\tO | {"words": [["EU", "buys"], ["a"]], "column_2": [["B", "O"], ["O"]]}

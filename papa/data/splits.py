@@ -81,16 +81,20 @@ class Wanted:
                     )
         if self.hold_out is not None:
             train = changed["train"]
-            train.examples(roles, self.labels)  # before it is split, so messages count all its rows
+            # before it is split, so messages count all its rows
+            _, classes = train.examples(roles, self.labels)
+            if self.labels:  # then validation may have labels that training lacks
+                classes = []
             text = roles.get("words") or roles["first"]
-            out = _held_out(train, text, Fraction(fraction(self.hold_out)))
+            out, kept = _held_out(train, text, Fraction(fraction(self.hold_out)), classes)
             changed |= {
                 "train": _rows_of(train, [not held for held in out]),
                 "validation": _rows_of(train, out),
             }
-            notes.append(
-                f"Held out {sum(out):,} of {count(len(out), 'row')} of {train.source} for validation."
-            )
+            note = f"Held out {sum(out):,} of {count(len(out), 'row')} of {train.source} for validation"
+            if kept:
+                note += f"; kept {count(kept, 'more text')}, so training has every label"
+            notes.append(f"{note}.")
         return changed, notes
 
 
@@ -190,16 +194,30 @@ def _is_empty(value: object) -> bool:
     )
 
 
-def _held_out(columns: Columns, name: str, share: Fraction) -> list[bool]:
-    """Return for each row whether it is held out; rows with the same first text stay in one split."""
+def _held_out(
+    columns: Columns, name: str, share: Fraction, classes: Sequence[Sequence[str]]
+) -> tuple[list[bool], int]:
+    """Return for each row whether it is held out; rows with the same first text stay in one split.
+
+    Texts drawn with a label that no training row would have stay in training; the second value is their number.
+    """
     texts = list(map(str, columns.table.column(name).to_pylist()))
     distinct = list(dict.fromkeys(texts))
     Random(0).shuffle(distinct)
-    chosen = set(distinct[: floor(len(distinct) * share)])
+    number = floor(len(distinct) * share)
+    labels: dict[str, set[str]] = {text: set() for text in distinct}
+    for text, row in zip(texts, classes or [()] * len(texts), strict=True):
+        labels[text].update(row)
+    in_training = set[str]().union(*(labels[text] for text in distinct[number:]))
+    chosen = set[str]()
+    for text in distinct[:number]:
+        if labels[text] <= in_training:
+            chosen.add(text)
+        in_training |= labels[text]
     if not chosen:
         few = f"{len(distinct)} distinct texts of {columns.source} are too few to hold some out"
         raise InputError(f"{few}; give validation texts.")
-    return [text in chosen for text in texts]
+    return [text in chosen for text in texts], number - len(chosen)
 
 
 def _rows_of(columns: Columns, mask: Sequence[bool]) -> Columns:

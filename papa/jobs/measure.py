@@ -236,7 +236,7 @@ def _data_of(
     data = described(
         splits, {split: str(target / f"{split}.parquet") for split in splits}, roles, names
     )
-    return replace(data, notes=notes if share or wanted.drop_empty else (), unwritten=splits)
+    return replace(data, notes=notes, unwritten=splits)
 
 
 def _is_file(texts: object) -> TypeGuard[PathLike]:

@@ -285,6 +285,37 @@ def test_pairs_with_the_same_first_text_are_held_out_together():
     assert len(held) == 2 and len(train) == 8 and not held & train
 
 
+@pytest.mark.parametrize(
+    ("labels", "listed", "note"),
+    [
+        (["a", "b"] * 15, None, "Held out 15 of 30 rows of train for validation."),
+        (
+            [f"rare {row // 2}" for row in range(30)],
+            None,
+            "for validation; kept 3 more texts, so training has every label.",
+        ),
+        ([["O", f"B-{row // 2}"] for row in range(30)], None, "kept 3 more texts"),
+        ([f"{row // 2}" for row in range(30)], list(map(str, range(15))), "Held out 15 of 30"),
+        ([f"{row}" for row in range(30)], None, "are too few to hold some out"),
+    ],
+)
+def test_training_keeps_every_label_that_is_not_listed(labels, listed, note):
+    by_word = isinstance(labels[0], list)
+    texts = [["a", f"{row}"] if by_word else f"text {row}" for row in range(30)]
+    table = pa.table({"text": texts, "label": labels})
+    roles = {"words" if by_word else "first": "text", "label": "label"}
+    splits = {"train": Columns("train", table, table.column_names)}
+    wanted = Wanted(hold_out="1/2", labels=listed)
+    if "too few" in note:
+        with pytest.raises(InputError, match=note):
+            wanted.changed(splits, roles)
+        return
+    changed, [said] = wanted.changed(splits, roles)
+    train, held = ([*map(str, rows.table["label"].to_pylist())] for rows in changed.values())
+    assert note in said and sorted(train + held) == sorted(map(str, labels))
+    assert bool(listed) == bool({*held} - {*train})
+
+
 @pytest.mark.parametrize("source", ["files", "hub"])
 def test_two_slices_of_a_split_have_all_its_rows_and_none_twice(tmp_path, source):
     file, machine = tmp_path / "some/data/train.parquet", Machine(hub_mirror=str(tmp_path))

@@ -115,12 +115,16 @@ class DataSet:
                 NEXT.usual_metric,
                 "running text: the decoder predicts next tokens",
             )
-        limit = _positions(facts)
+        tokenizer, limit = None, _positions(facts)
+        if folder is not None:
+            tokenizer = _tokenizer(folder, "words" in self.columns)
+            limit = min(limit, tokenizer.model_max_length)
         if not self.examples:
             reasons["slots"] = "blocks of running text" if slots is None else "as given"
             slots = min(BLOCK_SLOTS, limit) if slots is None else slots
             return replace(self, metric=metric, reasons=reasons, slots=slots)
-        needed = sorted(_slots_needed(self.examples, "words" in self.columns, folder))
+        needed, unknown = _slots_needed(self.examples, "words" in self.columns, tokenizer)
+        needed.sort()
         enough = needed[min(len(needed) - 1, math.ceil(FITTING_SHARE * len(needed)))]
         enough = max(MINIMUM_SLOTS, math.ceil(enough / SLOTS_STEP) * SLOTS_STEP)
         slots = min(enough, MAXIMUM_SLOTS, limit) if slots is None else slots
@@ -130,6 +134,11 @@ class DataSet:
         if share < FITTING_SHARE:
             notes.append(
                 f"{WARNING}{1 - share:.0%} of the texts have more than {slots} tokens and are cut."
+            )
+        if tokenizer is not None and unknown > (1 - FITTING_SHARE) * len(needed):
+            share = unknown / len(needed)
+            notes.append(
+                f"{WARNING}{share:.0%} of the texts are only unknown tokens ({tokenizer.unk_token}) to the tokenizer."
             )
         return replace(self, reasons=reasons, slots=slots, notes=notes)
 
@@ -146,33 +155,50 @@ def _positions(facts: Facts) -> int:
     )
 
 
-def _slots_needed(examples: Sequence[Example], words: bool, folder: PathLike | None) -> list[int]:
-    """Return the number of slots that each example needs; in a pair, each text has half of the slots."""
-    from papa.data.layout import Template
+def _tokenizer(folder: PathLike, words: bool) -> PreTrainedTokenizerBase:
     from papa.data.tokenize import tokenizer_of
 
-    tokenizer, template = None, Template([0], [0], [0], 1)
-    if folder is not None:
-        tokenizer = tokenizer_of(os.fspath(folder), os.path.basename(folder) or "model", words)
-        template = Template.of(tokenizer)
-    start, after = len(template.start), len(template.between) + len(template.end)
+    return tokenizer_of(os.fspath(folder), os.path.basename(folder) or "model", words)
+
+
+def _slots_needed(
+    examples: Sequence[Example], words: bool, tokenizer: PreTrainedTokenizerBase | None
+) -> tuple[list[int], int]:
+    """Return the number of slots that each example needs, and how many examples have only unknown tokens.
+
+    In a pair, each text has half of the slots.
+    """
+    from papa.data.layout import Template
+    from papa.data.tokenize import without_meaning
+
     columns = [examples] if words else zip(*examples, strict=True)
     first, *second = (_tokens(texts, tokenizer) for texts in columns)
+    template, unknown = Template([0], [0], [0], 1), 0
+    if tokenizer is not None:
+        template = Template.of(tokenizer)
+        meaningless = without_meaning(tokenizer)
+        for parts in zip(first, *second, strict=True):
+            unknown += meaningless.issuperset(chain.from_iterable(parts))
+    start, after = len(template.start), len(template.between) + len(template.end)
     if not second:
-        return [number + start + len(template.end) for number in first]
-    return [2 * max(a + start, b + after) for a, b in zip(first, *second, strict=True)]
+        return [len(tokens) + start + len(template.end) for tokens in first], unknown
+    pairs = zip(first, *second, strict=True)
+    return [2 * max(len(a) + start, len(b) + after) for a, b in pairs], unknown
 
 
-def _tokens(texts: Sequence[Example], tokenizer: PreTrainedTokenizerBase | None) -> list[int]:
-    """Count the tokens of texts or lists of words."""
+def _tokens(
+    texts: Sequence[Example], tokenizer: PreTrainedTokenizerBase | None
+) -> Sequence[Sequence[object]]:
+    """Return the tokens of texts or lists of words, or estimate them."""
     if tokenizer is None:  # a token has about five letters, or one if words have no spaces
         joined = (text if isinstance(text, str) else " ".join(text) for text in texts)
-        return [len(re.findall(rf"{UNSPACED}|\w{{1,5}}|[^\w\s]", text)) for text in joined]
+        return [re.findall(rf"{UNSPACED}|\w{{1,5}}|[^\w\s]", text) for text in joined]
     split = not isinstance(texts[0], str)
     encoded = tokenizer(
         list(texts), add_special_tokens=False, is_split_into_words=split, verbose=False
     )
-    return [len(ids) for ids in encoded["input_ids"]]
+    ids: list[list[int]] = encoded["input_ids"]
+    return ids
 
 
 def data_in_files(

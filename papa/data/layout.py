@@ -234,7 +234,7 @@ def _template(tokenizer: PreTrainedTokenizerBase, slots: int) -> Template:
     limit = getattr(tokenizer, "model_max_length", None)
     if limit is not None and slots > limit:
         raise InputError(
-            f"{slots} slots were requested, but the model has only {limit} positions; set fewer slots."
+            f"{slots} slots are more than the {limit} of the tokenizer (model_max_length); set fewer slots."
         )
     return Template.of(tokenizer)
 

@@ -39,7 +39,8 @@ def tokenize_corpus(jobs: Sequence[Job[Tokenize]]) -> str:
 
     Texts are in the table of the corpus. With `blocks`, those of a split are running text, cut into blocks that fill
     all slots; `row` is then the index of a block. Facts: the model's `sizes`, `slots`, `style` (the layout; decoders
-    have no other than contiguous), and by split the numbers of `rows` and of those that were `cut`.
+    have no other than contiguous), and by split the numbers of `rows`, of those that were `cut`, and of those that have
+    only `unknown` tokens.
 
     Raises:
         InputError: The texts cannot be laid out this way.
@@ -60,6 +61,7 @@ def tokenize_corpus(jobs: Sequence[Job[Tokenize]]) -> str:
         _schema(words),
     )
     counts, number, cut = Counter[str](), Counter[str](), Counter[str]()
+    unknown, meaningless = Counter[str](), without_meaning(tokenizer)
 
     def counted() -> Iterator[PlacedRow]:
         for split, row, placed in rows:
@@ -72,15 +74,19 @@ def tokenize_corpus(jobs: Sequence[Job[Tokenize]]) -> str:
             counts.update(tokens=len(placed.ids), unknown=placed.unknown)
             number[split] += 1
             cut[split] += placed.cut > 0
+            unknown[split] += meaningless.issuperset(placed.ids)
             yield split, row, placed
 
     facts = {"sizes": sizes, "slots": settings.slots, "style": style, "rows": number, "cut": cut}
+    facts["unknown"] = unknown
     write_groups(_groups(counted(), schema), schema, job.output, facts, job.record)
     unit = "block" if settings.blocks else "example"
     report = f"laid out {count(number.total(), unit)}, {counts['tokens']:,} tokens in {settings.slots} slots; "
     report += f"{count(cut.total(), unit)} cut"
     if cut.total() > 0.01 * number.total():
         report += f". {WARNING}that is more than 1%; set more `slots`"
+    if unknown.total() > 0.01 * number.total():
+        report += f". {WARNING}{count(unknown.total(), unit)} with only unknown tokens ({tokenizer.unk_token})"
     if counts["unknown"]:
         report += f". {WARNING}{count(counts['unknown'], 'word')} without a token became {tokenizer.unk_token}"
     return report
@@ -153,6 +159,12 @@ def tokenizer_of(folder: str, name: str = "", words: bool = False) -> PreTrained
             f"{name or folder} has no tokenizer files; write them into {folder} with `save_pretrained`."
         )
     return tokenizer
+
+
+def without_meaning(tokenizer: PreTrainedTokenizerBase) -> set[int]:
+    """Return the special tokens, among them the unknown one, and SentencePiece's token of a space."""
+    space: Any = tokenizer.convert_tokens_to_ids("\u2581")
+    return {*tokenizer.all_special_ids, space}
 
 
 def is_decoder(folder: str, name: str = "") -> bool:

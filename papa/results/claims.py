@@ -10,6 +10,7 @@ claim is at most 5%; see docs/statistics.md.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
@@ -71,7 +72,7 @@ replaceable at every larger margin. `corrected_margin` and `corrected_p` are cor
 task has a `contribution` of attention, the original minus the highest floor, in units of its `metric`, with the class
 of F1 (`positive`)."""
 CUT_SHARE = 0.01
-"""A note says that texts were cut if more than this share was."""
+"""A note says that texts were cut, or have only unknown tokens, if more than this share was or has."""
 
 CLAIMS_NOTE = (
     f"{FORMULA} Reliance is averaged over the tasks that count, with its 95% interval over {COVERED}. Largest bound: "
@@ -287,16 +288,22 @@ def _records(rows: pd.DataFrame) -> list[dict[Hashable, object]]:
 
 
 def data_notes(
-    config: Config, facts: Mapping[str, Mapping[str, Any]], rows: pd.DataFrame
+    config: Config,
+    facts: Mapping[str, Mapping[str, Any]],
+    rows: pd.DataFrame,
+    laid_out: Mapping[tuple[str, str], Mapping[str, Any]],
 ) -> list[str]:
-    """Return notes on a study's data: leaked rows, cut texts, and F1 of the more frequent class.
+    """Return notes on a study's data: leaked rows, cut or unknown texts, and F1 of the more frequent class.
 
     Args:
         config: the config of the study.
         facts: the facts about the table of each corpus.
         rows: the summary.
+        laid_out: the facts about the tokens of each model and corpus.
     """
-    leaked, cut, frequent = list[str](), dict[tuple[str, str, str], list[str]](), list[str]()
+    leaked, frequent = list[str](), list[str]()
+    cut = defaultdict[tuple[str, str, str], list[str]](list)
+    unknown = defaultdict[tuple[str, str, str], list[str]](list)
     for name in dict.fromkeys(config.tasks[task].corpus for _, task in config.pairs):
         if shared := facts[name]["shared"].get("validation", 0):
             size = facts[name]["rows"]["validation"]
@@ -305,20 +312,30 @@ def data_notes(
     for row in rows[rows["main"]].drop_duplicates(["model", "task"]).to_dict("records"):
         task = config.tasks[row["task"]]
         for split, noun in (("train", "training row"), ("validation", "validation row")):
-            number, size = row[f"cut_{split}"], row[f"rows_{split}"]
-            if number > CUT_SHARE * size:
-                rows_cut = f"{number:,} of {count(size, noun)}"
-                cut.setdefault((task.corpus, row["model"], rows_cut), []).append(row["title"])
+            size = row[f"rows_{split}"]
+            # tokens of older versions lack this fact
+            unread = laid_out[row["model"], task.corpus].get("unknown", {}).get(split, 0)
+            for tasks, number in ((cut, row[f"cut_{split}"]), (unknown, unread)):
+                if number > CUT_SHARE * size:
+                    share = f"{number:,} of {count(size, noun)}"
+                    tasks[task.corpus, row["model"], share].append(row["title"])
         if (labels := facts[task.corpus]["labels"].get(row["task"])) and not task.labels:
             frequent.append(frequent_class(row["metric"], labels["names"], labels["train_counts"]))
-    of_tasks = "; ".join(
-        f"{number} of {', '.join(tasks)} ({model})" for (_, model, number), tasks in cut.items()
-    )
+
+    def listed(found: Mapping[tuple[str, str, str], Sequence[str]]) -> str:
+        parts = (
+            f"{share} of {', '.join(each)} ({model})" for (_, model, share), each in found.items()
+        )
+        return "; ".join(parts)
+
     notes = [
         f"Validation rows that are also in training: {'; '.join(leaked)}. Probes may have memorised their answers."
         if leaked
         else "",
-        f"Texts cut because they have more tokens than slots: {of_tasks}." if cut else "",
+        f"Texts cut because they have more tokens than slots: {listed(cut)}." if cut else "",
+        f"Texts of only unknown tokens: {listed(unknown)}. The model cannot tell them apart."
+        if unknown
+        else "",
         *dict.fromkeys(frequent),
     ]
     return list(filter(None, notes))

@@ -155,7 +155,7 @@ class Finished:
             self.claims,
             tasks,
             self.config.margin,
-            data_notes(self.config, self.facts, self.summary),
+            data_notes(self.config, self.facts, self.summary, self._laid_out),
         )
 
     @cached_property

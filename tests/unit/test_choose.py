@@ -1,6 +1,7 @@
 """What is chosen for a table: columns by their names and content, metric, slots; and what is asked instead."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -259,6 +260,10 @@ def examples(*numbers: int, second: int = 0, words: bool = False) -> list[Sequen
         (examples(*[300] * 9, 4), {}, None, (256, "10% of texts fit", "90% of the texts have more than 256")),
         (examples(*[30] * 9), {"n_positions": 24}, None, (24, "0% of texts fit", "100% of the texts")),
         (examples(*[30] * 9), {}, 20, (20, "0% of texts fit", "more than 20 tokens and are cut")),
+        ([*examples(4)] * 98 + [["é"]] * 2, {}, None, (16, "100% of texts fit", "2% of the texts are only unknown")),
+        ([*examples(4)] * 99 + [["é"]], {}, None, (16, "100% of texts fit", "")),
+        ([["é", "a"], ["é", "é"]], {}, None, (16, "100% of texts fit", "50% of the texts are only unknown")),
+        ([["é"] * 3] * 2, {}, None, (16, "100% of texts fit", "100% of the texts are only unknown")),
         ([], {"n_positions": 48}, None, (48, "blocks of running text", "")),
         ([], {"max_position_embeddings": 50, "model_type": "roberta"}, None, (48, "blocks of running text", "")),
     ],
@@ -270,6 +275,20 @@ def test_slots_fit_the_tokens_of_the_model(letters, lengths, facts, slots, expec
     assert (data.slots, data.reasons["slots"]) == (number, reason)
     assert len(data.notes) == bool(warning) and warning in "".join(data.notes)
     assert f"metric = accuracy, slots = {number} ({reason})" in data.line
+
+
+@pytest.mark.parametrize(
+    ("lengths", "slots", "warned"), [(examples(*[90] * 9), 64, True), ([], 64, False)]
+)
+def test_slots_are_at_most_the_limit_of_the_tokenizer(letters, tmp_path, lengths, slots, warned):
+    """It may be smaller than the number of the model's positions."""
+    shutil.copytree(letters, tmp_path, dirs_exist_ok=True)
+    limited = letters_tokenizer()
+    limited.model_max_length = 64
+    limited.save_pretrained(tmp_path)
+    data = DataSet({}, {"first": "text"}, "accuracy", 9, {}, examples=lengths)
+    fitted = data.fitted({"max_position_embeddings": 512}, tmp_path)
+    assert (fitted.slots, "have more than 64 tokens" in "".join(fitted.notes)) == (slots, warned)
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,20 @@ import pyarrow as pa
 import pytest
 import torch
 import transformers
-from families import byte_tokenizer
+from families import byte_tokenizer, letters_tokenizer
 from random_models import random_model
 from tokenizers import normalizers, processors
 
 import papa
 from papa.config.settings import FolderModel, Machine
 from papa.data.layout import place_texts, texts_in_blocks
-from papa.data.tokenize import check_tokenizer, sizes_of_model, tokenize_corpus, tokenizer_of
+from papa.data.tokenize import (
+    check_tokenizer,
+    sizes_of_model,
+    tokenize_corpus,
+    tokenizer_of,
+    without_meaning,
+)
 from papa.data.weights import model_source
 from papa.files import read_facts, read_table, write_table
 from papa.plan.jobs import Job, Tokenize
@@ -202,7 +208,7 @@ def test_a_token_without_an_embedding_and_words_without_a_token_are_said(
     tokenizer.backend_tokenizer.normalizer = normalizers.BertNormalizer()
     rows = {"split": ["train"] * 2, "row": [3, 5]}
     said, table = tokenized(pa.table(rows | {"words": [["a", "\u200d"], ["\u00ad"]]}), tmp_path)
-    assert said.endswith("0 examples cut. Warning: 2 words without a token became [UNK]")
+    assert said.endswith("tokens ([UNK]). Warning: 2 words without a token became [UNK]")
     assert table.select(["split", "row"]).to_pydict() == rows and table["words"][0].as_py() == [
         -1,
         0,
@@ -227,6 +233,32 @@ def test_a_token_without_an_embedding_and_words_without_a_token_are_said(
         check_tokenizer("f", "tiny", 7, False, ["a", "a <e1> b"])
 
 
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (
+            {"first": ["é", "é a"]},
+            "0 examples cut. Warning: 1 example with only unknown tokens ([UNK])",
+        ),
+        ({"first": ["é", "a"], "second": ["a", "é"]}, "0 examples cut"),
+        ({"words": [["é", "é"], ["a"]]}, "Warning: 1 example with only unknown tokens ([UNK])"),
+    ],
+)
+def test_texts_of_unknown_tokens_are_counted(tmp_path, of_tokenizer, columns, said):
+    rows = {"split": ["train"] * 2, "row": [0, 1]}
+    report, _ = tokenized(pa.table(rows | columns), tmp_path)
+    assert report.endswith(said)
+    (path,) = tmp_path.rglob("x-*.parquet")
+    assert read_facts(path)["unknown"] == {"train": int("unknown" in said)}
+
+
+def test_the_space_of_sentencepiece_is_no_known_token() -> None:
+    tokenizer = letters_tokenizer()
+    tokenizer.add_tokens(["\u2581"])
+    tokens = tokenizer.convert_ids_to_tokens(without_meaning(tokenizer))
+    assert sorted(tokens) == ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "\u2581"]
+
+
 @pytest.mark.parametrize("columns", [{"words": [["a"]]}, {"first": ["a"], "second": ["b"]}])
 def test_only_single_texts_are_cut_in_blocks(tmp_path, of_tokenizer, columns):
     with pytest.raises(papa.InputError, match="only single texts can be cut into blocks"):
@@ -247,6 +279,7 @@ def test_tokens_have_facts_and_nothing_of_the_tasks(tmp_path, family):
     assert read_facts(path) == {
         "sizes": sizes_of_model(model), "slots": 7, "style": style,
         "rows": {"train": 2, "validation": 1}, "cut": {"train": 1, "validation": 0},
+        "unknown": {"train": 0, "validation": 0},
     }  # fmt: skip
     with pytest.raises(
         papa.InputError, match=r"files of model tiny in .* have changed since this run began; start"

@@ -87,6 +87,12 @@ def test_constants_are_those_of_the_model_and_the_task_and_a_wrong_name_gets_a_s
     ("cut", "listed", "expected"),
     [
         ((1, 1), ["b", "a"], ""),
+        ((0, 0, 1), ["b", "a"], ""),
+        (
+            (0, 0, 100),
+            ["b", "a"],
+            "Texts of only unknown tokens: 100 of 100 training rows of T, U (m).",
+        ),
         (
             (2, 60),
             ["b", "a"],
@@ -113,9 +119,9 @@ def test_notes_on_data_are_cut_texts_and_f1_of_the_more_frequent_class(cut, list
     labels = {"t": {"names": ["a", "b"], "train_counts": [10, 90]}}
     facts = {"texts": {"labels": labels, "shared": {}, "rows": {"validation": 100}}}
     tasks = dict.fromkeys("tu", SimpleNamespace(corpus="texts", labels=listed))
-    said = " ".join(
-        data_notes(SimpleNamespace(tasks=tasks, pairs=[("m", "t")]), facts, pd.DataFrame(rows))
-    )
+    config = SimpleNamespace(tasks=tasks, pairs=[("m", "t")])
+    laid_out = {("m", "texts"): {"unknown": {"train": sum(cut[2:])}} if cut[2:] else {}}
+    said = " ".join(data_notes(config, facts, pd.DataFrame(rows), laid_out))
     assert expected in said and bool(said) == bool(expected)
 
 

@@ -115,7 +115,8 @@ class DataSet:
                 NEXT.usual_metric,
                 "running text: the decoder predicts next tokens",
             )
-        tokenizer, limit = None, _positions(facts)
+        tokenizer = None
+        limit = _positions(facts)
         if folder is not None:
             tokenizer = _tokenizer(folder, "words" in self.columns)
             limit = min(limit, tokenizer.model_max_length)
@@ -173,7 +174,8 @@ def _slots_needed(
 
     columns = [examples] if words else zip(*examples, strict=True)
     first, *second = (_tokens(texts, tokenizer) for texts in columns)
-    template, unknown = Template([0], [0], [0], 1), 0
+    template = Template([0], [0], [0], 1)
+    unknown = 0
     if tokenizer is not None:
         template = Template.of(tokenizer)
         meaningless = without_meaning(tokenizer)

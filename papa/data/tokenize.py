@@ -61,7 +61,8 @@ def tokenize_corpus(jobs: Sequence[Job[Tokenize]]) -> str:
         _schema(words),
     )
     counts, number, cut = Counter[str](), Counter[str](), Counter[str]()
-    unknown, meaningless = Counter[str](), without_meaning(tokenizer)
+    unknown = Counter[str]()
+    meaningless = without_meaning(tokenizer)
 
     def counted() -> Iterator[PlacedRow]:
         for split, row, placed in rows:

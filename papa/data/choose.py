@@ -108,9 +108,7 @@ class DataSet:
             slots: the slots to use; by default enough for `FITTING_SHARE` of the texts.
         """
         metric, reasons, notes = self.metric, dict(self.reasons), list(self.notes)
-        if "label" not in self.columns and predicts_next(
-            facts.get("architectures"), facts.get("is_decoder")
-        ):
+        if "label" not in self.columns and predicts_next(facts):
             metric, reasons["metric"] = (
                 NEXT.usual_metric,
                 "running text: the decoder predicts next tokens",

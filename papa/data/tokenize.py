@@ -169,9 +169,8 @@ def without_meaning(tokenizer: PreTrainedTokenizerBase) -> set[int]:
 
 
 def is_decoder(folder: str, name: str = "") -> bool:
-    """Return whether the model in a folder is a causal language model, according to its config."""
-    config = _config_of(folder, name)
-    return predicts_next(config.architectures, getattr(config, "is_decoder", False))
+    """Return whether the model in a folder is a decoder, according to its config."""
+    return predicts_next(_config_of(folder, name).to_dict())
 
 
 def sizes_of_model(folder: str, name: str = "") -> dict[str, int]:

@@ -37,6 +37,10 @@ SIZES = {
     "hidden": ("hidden_size", "dim", "n_embd", "d_model"),
 }
 """Keys of a model's config for sizes by which disk space is estimated."""
+TWO_SIDED = {"bert-generation", "xlnet"}
+"""Types that transformers lists as causal language models, though their tokens see later ones."""
+ONE_SIDED = {"clip_text_model", "molmo2_text"}
+"""Types that transformers does not list as causal language models, though no token sees a later one."""
 
 
 @contextmanager
@@ -53,12 +57,37 @@ def without_progress_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def predicts_next(architectures: object, is_decoder: object = False) -> bool:
-    """Return whether a model predicts the next token, according to the values of these two keys in its config."""
+def predicts_next(facts: Facts) -> bool:
+    """Return whether a model is a decoder, of which no token sees a later one, according to its config.
+
+    The class that saved it decides only if transformers has no language model of the type, because a decoder is also
+    saved as its base class or with another head.
+    """
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    )
+
+    if facts.get("is_decoder") or facts.get("causal"):  # `causal` is the key of XLM and FlauBERT
+        return True
+    text = facts.get("text_config")
+    for part in (facts, text if isinstance(text, dict) else {}):
+        # "vision" makes only the tokens of images see later ones
+        if (
+            part.get("use_bidirectional_attention") in (True, "all")
+            or part.get("is_causal") is False
+        ):
+            return False
+    kind = str(facts.get("model_type"))
+    if kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES or kind in TWO_SIDED:
+        return False
+    if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or kind in ONE_SIDED:
+        return True
+    architectures = facts.get("architectures")
     architecture = (
         str(architectures[0]) if isinstance(architectures, list) and architectures else ""
     )
-    return bool(is_decoder) or architecture.endswith(("ForCausalLM", "LMHeadModel"))
+    return architecture.endswith(("ForCausalLM", "LMHeadModel"))
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,11 @@ from pydantic import TypeAdapter
 from papa.config.settings import budget_on
 from papa.data import packed
 from papa.data.digests import digest_of_file
+from papa.data.layout import WITHOUT_GAPS
+from papa.data.tokens import TokensFile
 from papa.data.weights import NO_CODE, WEIGHT_FILES, folder_of_model, locate, without_progress_bars
 from papa.errors import InputError, count, first_line
-from papa.files import KEY_DIGITS, PACKAGES, Record, read_json, write_json
+from papa.files import KEY_DIGITS, PACKAGES, Record, opened_table, read_json, write_json
 from papa.model.check import refused
 from papa.model.model import Model, check_stock
 from papa.model.settling import Checked
@@ -89,6 +91,7 @@ def model_of(job: AnyJob) -> Model:
     folder, precision = folder_of_model(job), getattr(job.settings, "precision", "float32")
     kept, key = _kept.get(), (job.inputs["model"], folder, job.machine.device)
     model = _checked_model(job, folder) if kept is None or key not in kept else kept[key]
+    _check_layout(job, model)
     if kept is not None:
         kept[key] = model
     model.precision = torch.bfloat16 if precision == "bfloat16" else torch.float32
@@ -96,6 +99,40 @@ def model_of(job: AnyJob) -> Model:
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     model.token_budget = budget_on(model.device.type, job.machine.token_budget)
     return model
+
+
+def _check_layout(job: AnyJob, model: Model) -> None:
+    """Raise `InputError` if the tokens of a job are laid out for a decoder and its model is none, or the reverse.
+
+    The config decides about the layout. What attention does is measured when the model is checked.
+    """
+    path = Path(job.reads.get("tokens", ""))
+    if not path.is_file():  # `papa plan` times a model before there are tokens
+        return
+    with opened_table(path) as file:
+        style = file.facts["style"]
+        record = file.provenance.record
+    asked = style if record is None else record.settings["layout"]
+    if model.causal and style not in WITHOUT_GAPS and _has_gaps(path):
+        fault = "laid out for an encoder, but no token of model {} sees a later one"
+    elif not model.causal and style in WITHOUT_GAPS and asked not in WITHOUT_GAPS:
+        fault = "laid out for a decoder, but tokens of model {} see later ones"
+    else:
+        return
+    raise InputError(
+        f"{path} is {fault.format(job.about['model'])}; delete this file, set `layout` of the corpus to natural, and "
+        "run again."
+    )
+
+
+def _has_gaps(path: Path) -> bool:
+    """Return whether a text in a tokens file has a slot without a token before its last token."""
+    with TokensFile.opened(path) as file:
+        for _, tokens in file.between(0, file.rows):
+            last = tokens.slots[tokens.offsets[1:] - 1]
+            if not torch.equal(last.long() + 1, tokens.lengths):
+                return True
+    return False
 
 
 def _checked_model(job: AnyJob, folder: str) -> Model:

@@ -8,7 +8,7 @@ import jobs
 import pytest
 import torch
 import transformers
-from families import FAMILIES, close, laid, needs_t5, only, real, stock_states
+from families import FAMILIES, close, laid, needs_t5, only, real, stock, stock_states
 from safetensors.torch import load_file, save_file
 from sizes import CHANNELS, HEADS, LAYERS, SLOTS, VOCABULARY
 
@@ -304,6 +304,26 @@ def test_a_model_is_checked_once_for_its_files_and_the_code(tiny, tmp_path, mode
         path.write_text("{}")
     with pytest.raises(papa.InputError, match=r"check/tiny-\w+\.json .*delete it"):
         model_of(jobs.job(Average(), tmp_path / "a.h5", tiny))
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("llama", "for an encoder, but no token of model tiny sees a later one"),
+        ("distilbert", "for a decoder, but tokens of model tiny see later ones"),
+    ],
+)
+def test_tokens_laid_out_for_the_other_kind_of_model_are_refused(
+    tmp_path, tokenizer, place_tiny, monkeypatch, kind, said
+):
+    tiny = place_tiny(stock(kind), tokenizer)
+    jobs.write_texts(tmp_path, train=["a b c", "c"])
+    right = jobs.lay_out(tiny, tmp_path, SLOTS, "right")
+    assert model_of(jobs.job(Average(), tmp_path / "a.h5", tiny, tokens=right))
+    monkeypatch.setattr("papa.data.tokenize.is_decoder", lambda *_: kind != "llama")
+    wrong = jobs.lay_out(tiny, tmp_path, SLOTS, "wrong")
+    with pytest.raises(papa.InputError, match=f"wrong.parquet is laid out {said}; delete this"):
+        model_of(jobs.job(Average(), tmp_path / "a.h5", tiny, tokens=wrong))
 
 
 @pytest.mark.parametrize("kind", ["Bart", "Pegasus", "Marian"])

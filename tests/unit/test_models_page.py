@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import models
+from papa.data.weights import predicts_next
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/models.md").read_text(encoding="utf-8")
@@ -48,3 +49,31 @@ def test_a_type_is_what_the_page_says(kind):
     if checked["form"] != "refused":
         distances = [checked[name] for name in ("stock", "half", "all", "own_attention")]
         assert max(value for value in distances if value == value) < 1e-4
+
+
+def test_the_config_tells_for_each_type_whether_it_is_a_decoder():
+    """Against attention, which the page gives; no config names the class that saved the model."""
+    measured = dict(re.findall(r"^\| ([\w.-]+) \| pa\w+ \| (yes|no) \|", PAGE, re.MULTILINE))
+    assert {*measured.values()} == {"yes", "no"}
+    said = {kind: ("no", "yes")[predicts_next({"model_type": kind})] for kind in measured}
+    assert said == measured
+
+
+@pytest.mark.parametrize(
+    ("decoder", "facts"),
+    [
+        (True, {"model_type": "llama", "architectures": ["LlamaForSequenceClassification"]}),
+        (True, {"model_type": "of-a-later-version", "architectures": ["NewForCausalLM"]}),
+        (True, {"model_type": "bert", "is_decoder": True}),
+        (False, {"model_type": "bert", "architectures": ["BertLMHeadModel"]}),
+        (True, {"model_type": "xlm", "causal": True}),
+        (False, {"model_type": "xlnet", "architectures": ["XLNetLMHeadModel"]}),
+        (False, {"model_type": "gemma3_text", "use_bidirectional_attention": True}),
+        (True, {"model_type": "gemma4_text", "use_bidirectional_attention": "vision"}),
+        (False, {"model_type": "gemma4", "text_config": {"use_bidirectional_attention": "all"}}),
+        (False, {"model_type": "llama", "is_causal": False}),
+        (False, {}),
+    ],
+)
+def test_keys_of_a_config_that_make_a_decoder_or_an_encoder(decoder, facts):
+    assert predicts_next(facts) is decoder

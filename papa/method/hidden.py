@@ -4,6 +4,9 @@ A file contains the hidden states `[token, L+1, hidden]` of the real tokens, in 
 checksum (CRC-32) of each example, then facts and the record of the job as JSON, and the length of this JSON in 8 bytes.
 The facts have the digest of the checksums. So each example is verified when it is read, and no file can be mistaken for
 another.
+
+If a state of the corpus is beyond the range of float16, the file is `scaled`: each state `[hidden]` is divided by a
+power of two and followed by its exponent. The exponent is 0 for states within the range, so their values stay the same.
 """
 
 from __future__ import annotations
@@ -35,11 +38,19 @@ from papa.files import (
 
 Index = dict[str, Any]
 """Facts about a file, among them its sizes: rows, tokens, layers (L+1) and hidden."""
+LARGEST_EXPONENT = 15
+"""Numbers below two to this power are finite in float16."""
+
+
+def stored_values(index: Index) -> int:
+    """Return the number of stored values of a hidden state, of which the last one is its exponent in a scaled file."""
+    hidden = int(index["hidden"])
+    return hidden + 1 if index.get("scaled") else hidden
 
 
 def token_bytes(index: Index) -> int:
     """Return the bytes of the hidden states of one token."""
-    return int(2 * index["layers"] * index["hidden"])
+    return int(2 * index["layers"] * stored_values(index))
 
 
 def states_bytes(index: Index) -> int:
@@ -47,18 +58,45 @@ def states_bytes(index: Index) -> int:
     return int(index["tokens"] * token_bytes(index))
 
 
+def exponents_of(hidden: Tensor) -> Tensor:
+    """Return the exponent of the power of two that brings each state into the range of float16, 0 if it is there.
+
+    It depends on nothing but the state, so stored and streamed states are rounded alike. `hidden` is float32 `[...,
+    hidden]`; the result is int32 `[..., 1]`.
+    """
+    within = hidden.half().isfinite().all(-1, keepdim=True)
+    exponents = torch.frexp(hidden.abs().amax(-1, keepdim=True)).exponent
+    return (exponents - LARGEST_EXPONENT).masked_fill(within, 0)
+
+
+def rounded(hidden: Tensor) -> Tensor:
+    """Round hidden states like stored ones; `hidden` and the result are float32 `[..., hidden]`."""
+    half = hidden.half()
+    if bool(half.isfinite().all()):
+        return half.float()
+    exponents = exponents_of(hidden)
+    return torch.ldexp(torch.ldexp(hidden, -exponents).half().float(), exponents)
+
+
+def scaled(hidden: Tensor) -> Tensor:
+    """Return states as a scaled file stores them, float16 `[..., hidden + 1]`, from float32 `[..., hidden]`."""
+    exponents = exponents_of(hidden)
+    return torch.cat([torch.ldexp(hidden, -exponents), exponents.float()], dim=-1).half()
+
+
 class HiddenWriter:
     """A file of hidden states that is written example by example, in any order."""
 
     def __init__(self, file: BinaryIO, index: Index):
         self._file, self._index = file, index
+        self.scaled = bool(index.get("scaled"))
         self._checksums = np.zeros(index["rows"], dtype="<u4")
         self._written = np.zeros(index["rows"], dtype=bool)
 
     def write(self, group: Tokens, first_token: int, examples: Tensor, half: Tensor) -> None:
         """Write the hidden states of `examples`; `first_token` is the index of the group's first token in the corpus.
 
-        `half` is float16 `[token, L+1, hidden]`.
+        `half` is float16 `[token, L+1, hidden]`, or what `scaled` returns.
         """
         lengths, begins = group.lengths[examples].tolist(), group.offsets[examples].tolist()
         rows = (examples + group.rows[0]).tolist()
@@ -132,7 +170,7 @@ class StoredStates:
         begins = (tokens.offsets[examples] + self._first_tokens[tokens.split]).tolist()
         rows = (examples + tokens.rows[0]).tolist()
         half = torch.empty(
-            sum(lengths), self.index["layers"], self.index["hidden"], dtype=torch.float16
+            sum(lengths), self.index["layers"], stored_values(self.index), dtype=torch.float16
         )
         view, at, size = half.view(-1).numpy().data.cast("B"), 0, token_bytes(self.index)
         for length, begin, row in zip(lengths, begins, rows, strict=True):
@@ -145,7 +183,11 @@ class StoredStates:
                     raise DamagedArtefact(f"{problem}; {REBUILD}.")
                 self._checked[row] = True
             at += len(content)
-        return (half if positions is None else half.index_select(0, positions)).float()
+        values = (half if positions is None else half.index_select(0, positions)).float()
+        if not self.index.get("scaled"):
+            return values
+        hidden = self.index["hidden"]
+        return torch.ldexp(values[..., :hidden], values[..., hidden:])
 
 
 def read_index(path: PathLike) -> tuple[Index, np.ndarray]:

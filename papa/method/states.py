@@ -13,7 +13,7 @@ from papa.data.packed import Packed
 from papa.data.tokens import Tokens, TokensFile
 from papa.errors import InputError, format_bytes
 from papa.method.checkpoints import progress
-from papa.method.hidden import HiddenWriter, writing_hidden
+from papa.method.hidden import HiddenWriter, Index, rounded, scaled, writing_hidden
 from papa.method.objective import Batch
 from papa.method.probes import ProbeSizes
 from papa.method.variants import replaced_by
@@ -32,7 +32,7 @@ class StreamedStates:
         model: the frozen model.
         replacement: returns the current replacement of heads in each layer.
         dropout: whether the model uses dropout on training examples.
-        rounded: whether hidden states are rounded to float16 like stored ones; they then have no gradient.
+        rounded: whether hidden states are rounded like stored ones; they then have no gradient.
         probed: whether a probe reads them; otherwise the model's prediction head converts them to logits.
     """
 
@@ -54,8 +54,8 @@ class StreamedStates:
         if batch.positions is not None:
             positions = batch.positions.to(self.model.device)
             states = [state.index_select(0, positions) for state in states]
-        hidden = stacked(states)
-        return hidden.half().float() if self.rounded else hidden.float()
+        hidden = stacked(states).float()
+        return rounded(hidden) if self.rounded else hidden
 
 
 def store_states(jobs: Sequence[Job[HiddenStates]]) -> str:
@@ -83,9 +83,46 @@ def _store(job: Job[HiddenStates], model: Model) -> None:
             "heads": total,
             "kept": total - len(replaced),
         }
-        with writing_hidden(job.output, facts, job.record) as writer, torch.inference_mode():
-            for _ in progress(_write_rows(model, replacement, file, writer), "encoding", file.rows):
-                pass
+        try:
+            _write(job, model, replacement, file, facts)
+        except _BeyondFloat16:  # begin again, because the file has room for exponents or has none
+            _write(job, model, replacement, file, facts | {"scaled": True})
+
+
+class _BeyondFloat16(Exception):
+    """A hidden state is finite, but not in float16."""
+
+
+def _write(
+    job: Job[HiddenStates],
+    model: Model,
+    replacement: Replacement,
+    file: TokensFile,
+    facts: Index,
+) -> None:
+    """Write the hidden states of a corpus to a file with these facts; raise `_BeyondFloat16` if they do not fit."""
+    with writing_hidden(job.output, facts, job.record) as writer, torch.inference_mode():
+        written = _write_rows(model, replacement, file, writer)
+        for _ in progress(written, "encoding", file.rows):
+            pass
+
+
+def _halved(states: Sequence[Tensor], scaling: bool) -> Tensor:
+    """Return the hidden states of a batch as a file stores them, on the CPU.
+
+    Raises:
+        InputError: a state is not finite.
+    """
+    halved = [] if scaling else [state.half() for state in states]
+    half = (stacked(halved) if halved else scaled(stacked(states).float())).cpu()
+    if bool(torch.isfinite(half).all()):
+        return half
+    if all(bool(state.isfinite().all()) for state in states):
+        raise _BeyondFloat16
+    raise InputError(
+        "A hidden state of this model is NaN or infinite, so the hidden states cannot be stored; use another model, or "
+        "precision float32."
+    )
 
 
 def _write_rows(
@@ -97,11 +134,7 @@ def _write_rows(
         def work(
             examples: Tensor, batch: Packed, _: int, group: Tokens = group, written: int = written
         ) -> None:
-            half = stacked([state.half() for state in model.run(batch, replacement)]).cpu()
-            if not torch.isfinite(half).all():
-                raise InputError(
-                    "A hidden state is not finite in float16, so the hidden states of this model cannot be stored."
-                )
+            half = _halved(model.run(batch, replacement), writer.scaled)
             writer.write(group, written, examples, half)
 
         yield from budget.run(model, group, work)

@@ -7,13 +7,15 @@ from collections import namedtuple
 import jobs
 import pytest
 import torch
-from families import real
-from sizes import CHANNELS, CORPUS_SLOTS, HEADS, LAYERS
+from families import only, real
+from sizes import CHANNELS, CORPUS_SLOTS, HEADS, LAYERS, VOCABULARY
 
 import papa
 from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact
 from papa.method.hidden import StoredStates, read_index
+from papa.method.objective import Batch
+from papa.method.states import StreamedStates
 
 
 @pytest.fixture
@@ -97,3 +99,39 @@ def test_a_disk_too_small_is_found_before_anything_is_written(tiny, corpus, toke
     with pytest.raises(papa.InputError, match=r"the disk of .* has only 1 B free"):
         jobs.store(tiny, corpus / "x" / "states.hidden", tokens=tokens)
     assert list((corpus / "x").iterdir()) == []
+
+
+@only("bert")
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+@pytest.mark.parametrize(("factor", "scaled"), [(2.0**13, False), (3e4, True), (1e30, True)])
+def test_states_beyond_the_range_of_float16_come_back_as_precisely(
+    loaded, tiny, corpus, tokens, monkeypatch, factor, scaled
+):
+    """The states of a few tokens are beyond, so the first batches of a corpus may be within."""
+    table = torch.randn(VOCABULARY, LAYERS + 1, HEADS * CHANNELS)
+    table[:6, 1] *= factor
+    monkeypatch.setattr(
+        "papa.method.states.Model.run", lambda _, packed, *more: [*table[packed.ids].unbind(1)]
+    )
+    split, examples = Tokens.read(tokens)["validation"], torch.tensor([7, 2, 19])
+    batch = Batch(split, examples, split.batch(examples), gold=examples)
+    with StoredStates.opened(stored(tiny, corpus)) as hidden:
+        assert hidden.index.get("scaled", False) is scaled
+        read = hidden.read(examples, split)
+    assert torch.equal(read, StreamedStates(loaded, lambda: None, rounded=True)(batch))
+    exact = table[batch.packed.ids]
+    within = exact.half().isfinite().all(-1)
+    assert bool(within.all()) is not scaled
+    assert torch.equal(read[within], exact.half().float()[within])
+    largest = exact.abs().amax(-1, keepdim=True)
+    allowed = torch.maximum(exact.abs() * 2.0**-11, largest * 2.0**-38)
+    assert bool(((read - exact).abs() <= allowed)[~within].all())
+
+
+@only("bert")
+@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+def test_states_that_are_no_numbers_are_not_stored(tiny, corpus, tokens, monkeypatch):
+    infinite = [torch.full((1, 4), torch.inf)]
+    monkeypatch.setattr("papa.method.states.Model.run", lambda *_: infinite)
+    with pytest.raises(papa.InputError, match="state of this model is NaN or infinite"):
+        stored(tiny, corpus)

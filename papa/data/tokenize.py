@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from papa.data.layout import (
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 GROUP_TOKENS = 1 << 18
 """Number of tokens after which a group of rows ends; it also ends with its split."""
+SENTENCEPIECE = ("sentencepiece", "protobuf")
+"""The packages with which transformers reads a tokenizer that has no tokenizer.json."""
 PlacedRow = tuple[str, int, Placed]
 """Split, index of the row in the split, and the tokens with their slots."""
 
@@ -144,6 +148,8 @@ def tokenizer_of(folder: str, name: str = "", words: bool = False) -> PreTrained
     """
     from transformers import AutoTokenizer
 
+    if missing := missing_packages(folder, name):
+        raise InputError(missing)
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         if words and not separates_words(tokenizer):
@@ -166,6 +172,25 @@ def without_meaning(tokenizer: PreTrainedTokenizerBase) -> set[int]:
     """Return the special tokens, among them the unknown one, and SentencePiece's token of a space."""
     space: Any = tokenizer.convert_tokens_to_ids("\u2581")
     return {*tokenizer.all_special_ids, space}
+
+
+def missing_packages(folder: str, name: str = "") -> str | None:
+    """Return a sentence if packages are not installed that the tokenizer in a folder needs; otherwise None."""
+    files = sorted(path.name for path in Path(folder).glob("*.model"))
+    if not files or Path(folder, "tokenizer.json").is_file():
+        return None
+    missing = []
+    for package in SENTENCEPIECE:
+        try:
+            version(package)
+        except PackageNotFoundError:
+            missing.append(package)
+    if not missing:
+        return None
+    return (
+        f"The tokenizer of {name or folder} is in {files[0]}, which needs {' and '.join(missing)}: "
+        f"pip install {' '.join(missing)}."
+    )
 
 
 def is_decoder(folder: str, name: str = "") -> bool:

@@ -40,11 +40,18 @@ def verify(model: str, device: str = "auto") -> dict[str, Any]:
     Raises:
         InputError: the model cannot be loaded.
     """
-    from papa.data.weights import locate
+    from papa.data.tokenize import missing_packages
+    from papa.data.weights import facts_in, locate
     from papa.model import verification
     from papa.model.load import stock_model
 
-    check = asdict(verification.verify(stock_model(locate(model), device=device)))
+    folder = locate(model)
+    if missing := missing_packages(folder, model):
+        kind = str(facts_in(folder).get("model_type"))
+        verified = verification.Verified(kind, "refused", missing)
+    else:
+        verified = verification.verify(stock_model(folder, device=device))
+    check = asdict(verified)
     return (
         {"model": model}
         | check

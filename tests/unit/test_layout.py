@@ -1,9 +1,12 @@
+from importlib.metadata import PackageNotFoundError
+
 import pyarrow as pa
 import pytest
 import torch
 import transformers
 from families import byte_tokenizer, letters_tokenizer
 from random_models import random_model
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tokenizers import normalizers, processors
 
 import papa
@@ -11,6 +14,7 @@ from papa.config.settings import FolderModel, Machine
 from papa.data.layout import place_texts, texts_in_blocks
 from papa.data.tokenize import (
     check_tokenizer,
+    missing_packages,
     sizes_of_model,
     tokenize_corpus,
     tokenizer_of,
@@ -18,6 +22,7 @@ from papa.data.tokenize import (
 )
 from papa.data.weights import model_source
 from papa.files import read_facts, read_table, write_table
+from papa.jobs.verify import verify
 from papa.plan.jobs import Job, Tokenize
 
 GPT2 = ("GPT2", ["<|endoftext|>"])
@@ -179,6 +184,30 @@ def test_a_model_without_tokenizer_files_is_refused(tmp_path):
     transformers.AutoConfig.for_model("bert").save_pretrained(tmp_path)
     with pytest.raises(papa.InputError, match=r"^m has no tokenizer files"):
         tokenizer_of(str(tmp_path), "m")
+
+
+def test_a_tokenizer_that_is_only_a_sentencepiece_file(tmp_path, monkeypatch):
+    """As of DeBERTa v3 and T5 on the hub; its pieces are those of the package itself."""
+    (tmp_path / "texts").write_text("a bad cab\n" * 99)
+    places = {"input": str(tmp_path / "texts"), "model_prefix": str(tmp_path / "spm")}
+    special = {"pad_piece": "[PAD]", "bos_piece": "[CLS]", "eos_piece": "[SEP]"}
+    ids = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "unk_piece": "[UNK]"}
+    SentencePieceTrainer.train(vocab_size=10, minloglevel=2, **places, **special, **ids)
+    transformers.DebertaV2Config().save_pretrained(tmp_path)
+    pieces = SentencePieceProcessor(str(tmp_path / "spm.model")).encode("bad cab", out_type=str)
+    assert tokenizer_of(str(tmp_path)).tokenize("bad cab") == pieces
+
+    def version(package):
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setattr("papa.data.tokenize.version", version)
+    said = "is in spm.model, which needs sentencepiece and protobuf: pip install"
+    with pytest.raises(papa.InputError, match=f"^The tokenizer of m {said}"):
+        tokenizer_of(str(tmp_path), "m")
+    found = verify(str(tmp_path))
+    assert (found["kind"], found["form"]) == ("deberta-v2", "refused") and said in found["why"]
+    (tmp_path / "tokenizer.json").touch()
+    assert missing_packages(str(tmp_path)) is None
 
 
 def tokenized(table, folder, model=None, **settings):

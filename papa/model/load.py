@@ -240,6 +240,7 @@ def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
         if collecting:
             gc.enable()
     _check_weights(name, model, report)
+    _check_finite(name, model)
     if not any(
         Path(name, file).is_file() for file in WEIGHT_FILES if file.startswith("model.safetensors")
     ):
@@ -325,6 +326,19 @@ def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any])
         log.warning(
             "%s of %s, such as %s, are not used", count(len(unknown), "tensor"), name, unknown[0]
         )
+
+
+def _check_finite(name: str, model: PreTrainedModel) -> None:
+    """Refuse a checkpoint with NaN or infinity, which a batch would show only by the tokens it has."""
+    for key, weights in model.named_parameters():
+        # the sum of finite numbers may be infinite, so only then is each number read
+        if weights.is_meta or bool(weights.sum().isfinite()):
+            continue
+        for fault, found in (("NaN", weights.isnan()), ("infinity", weights.isinf())):
+            if bool(found.any()):
+                raise InputError(
+                    f"{key} of {name} contains {fault}, so the checkpoint is damaged; download or save it again."
+                )
 
 
 LANGUAGE_MODELS = (

@@ -138,6 +138,16 @@ def halved(weights):
     return {name: values.half() for name, values in weights.items()}
 
 
+def damaged(part, value):
+    """One number of a tensor is another; the last one, so that it is in no tiny batch."""
+
+    def change(weights):
+        weights[part].view(-1)[-1] = value
+        return weights
+
+    return change
+
+
 SAME, NO_PLACE = None, "no place for 1 tensor in the weights of {} "
 BERT, INSIDE = "BertForMaskedLM", "bert.encoder.layer.1."
 BERT_HEADS = "bert.pooler.dense.weight cls.seq_relationship.weight classifier.bias bert.embeddings.position_ids"
@@ -204,6 +214,19 @@ ADAPTED = [
         {},
         r"lack .* tensors .*, and module\..* is not one of its tensors",
     ),
+    (
+        BERT,
+        damaged("bert.embeddings.word_embeddings.weight", torch.nan),
+        {},
+        "^bert.embeddings.word_embeddings.weight of {} contains NaN, so the checkpoint is damaged",
+    ),
+    (
+        BERT,
+        damaged(f"{INSIDE}output.dense.weight", -torch.inf),
+        {},
+        r"layer\.1\.output\.dense\.weight of {} contains infinity, so",
+    ),
+    (BERT, damaged("bert.embeddings.position_embeddings.weight", 3e38), {}, SAME),
 ]
 
 

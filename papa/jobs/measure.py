@@ -23,7 +23,7 @@ from papa.config.settings import FORMATS, Config, Machine
 from papa.data.choose import DataSet, data_in_files, described, validation_file
 from papa.data.columns import Columns
 from papa.data.hub import fetch, folder_of
-from papa.data.splits import Wanted, columns_of_table, is_table
+from papa.data.splits import Wanted, columns_of_table, is_table, write_rows
 from papa.data.weights import facts_in, locate, named
 from papa.errors import WARNING, InputError
 from papa.files import PathLike
@@ -95,7 +95,8 @@ def measure(
             `fractions` and `slots`, the keys of the config. `order`, the order of heads, such as "gradient".
 
     Raises:
-        InputError: the model, the texts or a setting cannot be used, or another run is writing to the folder.
+        InputError: the model, the texts or a setting cannot be used, the folder has results of another model or of
+            other texts, or another run is writing to it.
 
     >>> study = papa.measure("sentence-transformers/all-MiniLM-L6-v2", texts, labels, seeds=[1, 2])  # doctest: +SKIP
     >>> print(study.claims)  # doctest: +SKIP
@@ -118,13 +119,19 @@ def measure(
             else saved(model, results / "model")
         )
         config, chosen = _config(location, data, settings or {}, options)
+        has_results = (results / "tables").is_dir()
+        if has_results and not _is_written(chosen):
+            raise _another_study(results)
         chosen.write()
         for line in (chosen.line, *chosen.notes):
             print(line, file=sys.stderr)
         machine = fetch(
             config, config.machine, partial(print, file=sys.stderr)
         )  # stdout may be JSON
-        run_here(Plan(config, results, machine, cache=results / "cache"))
+        study = Plan(config, results, machine, cache=results / "cache")
+        if has_results and not _shares_sources(study.content(), read_plan(results)):
+            raise _another_study(results)
+        run_here(study)
         return replace(load(results), _temporary=temporary)
 
 
@@ -144,6 +151,39 @@ def run_here(study: Plan) -> None:
                 name = f"{batch['rule']} {batch['name']}"
                 line = f"{number} of {len(plan['batches'])}, {name}: {result} ({time.monotonic() - begin:.0f} s)"
                 print(line, file=sys.stderr, flush=True)
+
+
+def _is_written(data: DataSet) -> bool:
+    """Return whether the rows that have to be written are those that an earlier study of the folder has written."""
+    import pyarrow.parquet as pq
+
+    with tempfile.TemporaryDirectory(prefix="papa-") as folder:
+        for split, rows in data.unwritten.items():
+            written = Path(data.files[split])
+            again = Path(folder, "rows.parquet")
+            write_rows(again, rows)
+            if written.is_file() and not pq.read_table(written).equals(pq.read_table(again)):
+                return False
+    return True
+
+
+def _shares_sources(plan: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
+    """Return whether two plans are of the same model, texts and labels; a study may get other settings later."""
+    for source in ("model", "texts", "labels"):
+        ours, theirs = (
+            {made["inputs"][source] for made in each["artefacts"] if source in made["inputs"]}
+            for each in (plan, earlier)
+        )
+        if ours and theirs and ours.isdisjoint(theirs):
+            return False
+    return True
+
+
+def _another_study(results: Path) -> InputError:
+    return InputError(
+        f"{results} has results of another model or of other texts, which would be replaced; give another folder "
+        "(--folder), or delete this one."
+    )
 
 
 # -- the config and the texts -----------------------------------------------------------------------------------------

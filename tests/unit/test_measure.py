@@ -334,6 +334,17 @@ def test_a_folder_that_another_run_writes_to_is_left_alone(folder, tmp_path):
     assert [path.name for path in (tmp_path / "study").iterdir()] == [".lock"]
 
 
+@pytest.mark.parametrize("other", ["model", "texts", "labels"])
+def test_results_of_another_study_are_not_replaced(study, folder, decoder, other):
+    kept = {path: path.read_bytes() for path in study.folder.rglob("*") if path.is_file()}
+    texts, labels = texts_of(60, 5 if other == "texts" else 0)
+    labels = labels[::-1] if other == "labels" else labels
+    model = decoder if other == "model" else folder
+    with pytest.raises(papa.InputError, match=r"results of another model .* give another folder"):
+        papa.measure(model, texts, labels, texts_of(40, 1), QUICK, study.folder)
+    assert {path: path.read_bytes() for path in kept} == kept
+
+
 @pytest.mark.usefixtures("no_figures")
 def test_a_study_measures_a_list(folder, tmp_path):
     path = tmp_path / "heads.csv"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
+from pathlib import Path
 
 
 def main() -> None:
     hide_current_folder()
+    ensure_home()
     from papa.errors import missing_extra
 
     if missing := missing_extra("workflow", "The command papa"):
@@ -31,6 +36,19 @@ def hide_current_folder() -> None:
         sys.exit("The current folder no longer exists; change to another one.")
     if here not in map(os.path.abspath, named):
         sys.path[:] = [entry for entry in sys.path if entry not in ("", here)]
+
+
+def ensure_home() -> None:
+    """Set HOME to a temporary folder if the user has none and no entry in the list of users, as in containers.
+
+    Libraries look for their settings there, here and in children.
+    """
+    try:
+        Path.home()
+    except RuntimeError:
+        home = tempfile.mkdtemp(prefix="papa-home-")
+        atexit.register(shutil.rmtree, home, ignore_errors=True)
+        os.environ["HOME"] = home
 
 
 if __name__ == "__main__":

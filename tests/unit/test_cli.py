@@ -13,6 +13,7 @@ from tiny import REPOSITORY, in_python, on_a_terminal
 from typer.testing import CliRunner
 
 import papa.cli
+from papa.__main__ import ensure_home
 from papa.cli import app
 from papa.files import Record, write_table
 
@@ -116,3 +117,15 @@ def test_compare_ends_with_what_it_found(tmp_path):
     for arguments in ([a, str(tmp_path)], [a, b, "--margin", "1.5"]):
         wrong = CliRunner().invoke(app, ["compare", *arguments])
         assert wrong.exit_code == 2 and not wrong.stdout and len(wrong.stderr.splitlines()) == 1
+
+
+def test_a_user_without_a_home_gets_a_temporary_one(monkeypatch):
+    """`Path.home` fails like this without HOME and without an entry in the list of users."""
+    monkeypatch.setenv("HOME", "")
+
+    def unknown():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("papa.__main__.Path.home", unknown)
+    ensure_home()
+    assert os.path.isdir(os.environ["HOME"]) and os.listdir(os.environ["HOME"]) == []

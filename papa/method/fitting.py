@@ -63,6 +63,7 @@ class TrainingTask:
         for values in self.parameters:
             values.grad = None
         losses = []
+        parts = [small for part in parts for small in self.objective.divided(part)]
         for part, share in zip(parts, self.objective.shares(parts), strict=True):
             loss = self.objective.loss_on(self.states, part)
             loss = loss if share == 1 else loss * share

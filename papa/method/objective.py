@@ -95,6 +95,10 @@ class Objective(ABC):
         """Return the number of predictions over which the loss of a batch is averaged."""
         return len(batch.gold)
 
+    def divided(self, examples: Tensor) -> Sequence[Tensor]:
+        """Return training examples in parts that need little memory for logits."""
+        return [examples]
+
     def shares(self, parts: Sequence[Tensor]) -> list[float]:
         """Return the weights with which the losses of a batch's parts add up to the batch's loss."""
         if len(parts) == 1:

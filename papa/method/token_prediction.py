@@ -7,7 +7,7 @@ epoch), so they depend neither on the batches nor on the machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 DECODED_AT_ONCE = 256
 """Number of tokens that are decoded at once; each needs a logit for every word of the vocabulary."""
+LOGITS_AT_ONCE = 1 << 27
+"""Maximum number of logits of a model's own head in a batch of several texts; more would need gigabytes."""
 CHOSEN_SHARE, MASKED_SHARE, RANDOM_SHARE = 0.15, 0.8, 0.1
 """Probability that a token is chosen, and that a chosen token becomes the mask token or a random token."""
 VALIDATION = (0, 0)
@@ -87,6 +89,18 @@ class NextTokens(TokenPrediction):
                 "No text of the validation split has a next token, because each has only one token; use longer texts."
             )
         self.splits, self.model, self.probe = splits, model, nn.Identity()
+        self.tokens_at_once = LOGITS_AT_ONCE // int(model.config.get_text_config().vocab_size)
+
+    def scored(self) -> Iterator[Batch]:
+        if "validation" in self.splits:
+            allowed = min(self.model.token_budget, self.tokens_at_once)
+            for examples in self.splits["validation"].batches(allowed):
+                yield self._batch("validation", examples)
+
+    def divided(self, examples: Tensor) -> Sequence[Tensor]:
+        longest = int(self.splits["train"].lengths[examples].max())
+        parts: Sequence[Tensor] = examples.split(max(1, self.tokens_at_once // longest))
+        return parts
 
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Return the mean cross-entropy in nats, differentiable in the logits `hidden` `[token, word]`."""

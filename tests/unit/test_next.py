@@ -15,6 +15,8 @@ from torch.nn.functional import cross_entropy
 import papa
 from papa.data.tokens import Tokens
 from papa.files import read_facts, read_table
+from papa.method.fitting import TrainingTask
+from papa.method.states import StreamedStates
 from papa.method.token_prediction import MaskedTokens, NextTokens
 from papa.results.outcomes import FLOOR, ORIGINALS, Setting
 from papa.results.reliance import COUNTS, reliances_of
@@ -209,3 +211,26 @@ def test_neither_tokenizer_nor_model_needs_an_id_of_padding():
         with torch.no_grad():
             expected = plain(inputs["input_ids"][row : row + 1, mask]).logits[0]
         torch.testing.assert_close(logits[row, mask], expected, atol=1e-4, rtol=1e-4)
+
+
+def test_few_logits_at_once_change_neither_losses_nor_the_gradient_of_a_batch(tokens, monkeypatch):
+    model, splits = papa.load_model(tokens.parent / "tiny", device="cpu"), Tokens.read(tokens)
+    constants = torch.zeros(model.layers, model.heads, SLOTS, SLOTS)
+    found = []
+    for limit in (1 << 27, 29 * VOCABULARY):
+        monkeypatch.setattr("papa.method.token_prediction.LOGITS_AT_ONCE", limit)
+        objective = NextTokens(splits, model)
+        mixing = torch.full((model.layers, model.heads), 0.5, requires_grad=True)
+
+        def mixed(mixing=mixing):
+            return model.replacement(constants, mixing=mixing)
+
+        states = StreamedStates(model, mixed, probed=False)
+        task = TrainingTask("t", [], objective, states)
+        loss = task.backward([torch.arange(TRAIN)])
+        batches = [batch.packed.lengths.sum() for batch in objective.scored()]
+        losses = objective.outcomes_on(states)["validation"]
+        found.append((loss, mixing.grad, losses))
+    assert max(batches) <= 29 and len(objective.divided(torch.arange(TRAIN))) > 9
+    for whole, divided in zip(*found, strict=True):
+        torch.testing.assert_close(divided, whole)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 DECODED_AT_ONCE = 256
 """Number of tokens that are decoded at once; each needs a logit for every word of the vocabulary."""
+SCORED_AT_ONCE = 64
+"""Number of tokens whose logits are copied at once to score them."""
 LOGITS_AT_ONCE = 1 << 27
 """Maximum number of logits of a model's own head in a batch of several texts; more would need gigabytes."""
 CHOSEN_SHARE, MASKED_SHARE, RANDOM_SHARE = 0.15, 0.8, 0.1
@@ -118,7 +120,7 @@ class NextTokens(TokenPrediction):
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Return the loss of each predicted token in nats, in the order of the packed row."""
         gold, losses = batch.gold.to(hidden.device), []
-        for chunk in torch.arange(len(gold), device=hidden.device).split(DECODED_AT_ONCE):
+        for chunk in torch.arange(len(gold), device=hidden.device).split(SCORED_AT_ONCE):
             rows = chunk[gold[chunk] != IGNORED]
             losses.append(cross_entropy(hidden[rows], gold[rows], reduction="none"))
         return torch.cat(losses)

@@ -206,7 +206,6 @@ ADAPTED = [
         r"lack 16 tensors of the model \(bert\.encoder\.layer\.3",
     ),
     (BERT, dict, {"num_hidden_layers": 2}, "no place for 16 tensors"),
-    (BERT, without("cls.predictions.transform"), {}, SAME),  # states need no prediction head
     (BERT, without("cls.predictions.decoder"), {}, SAME),  # tied to the embeddings
     (
         BERT,
@@ -416,3 +415,20 @@ def test_a_head_that_the_checkpoint_has_is_loaded_whatever_the_library_maps_its_
     stock = kind(kind.config_class(**sizes)).eval()
     stock.save_pretrained(tmp_path / "tiny")
     close(papa.load_model(tmp_path / "tiny", device="cpu").logits(GIVEN), stock(**GIVEN).logits)
+
+
+@only("bert")
+def test_a_checkpoint_without_its_prediction_head_has_states_but_no_logits(saved, tmp_path):
+    config = transformers.AutoConfig.from_pretrained(saved)
+    stock = transformers.BertModel(config, add_pooling_layer=False).eval()
+    stock.save_pretrained(tmp_path / "bare")
+    path = tmp_path / "bare/config.json"
+    described = json.loads(path.read_text(encoding="utf-8"))
+    described["architectures"] = ["BertForMaskedLM"]
+    path.write_text(json.dumps(described), encoding="utf-8")
+    model = papa.load_model(tmp_path / "bare", device="cpu")
+    ids = torch.arange(1, 6)[None]
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    close(model.hidden_states(inputs), stock_states(stock, inputs))
+    with pytest.raises(papa.InputError, match="BertModel has no head"):
+        model.logits(inputs)

@@ -25,6 +25,7 @@ def listed():
     checked = {}
     for section, form in (
         ("Packed", "packed"),
+        ("Compact", "compact"),
         ("Padded", "padded"),
         ("Text models that are not used", None),
     ):
@@ -53,7 +54,9 @@ def test_a_type_is_what_the_page_says(kind):
 
 def test_the_config_tells_for_each_type_whether_it_is_a_decoder():
     """Against attention, which the page gives; no config names the class that saved the model."""
-    measured = dict(re.findall(r"^\| ([\w.-]+) \| pa\w+ \| (yes|no) \|", PAGE, re.MULTILINE))
+    measured = dict(
+        re.findall(r"^\| ([\w.-]+) \| (?:packed|compact|padded) \| (yes|no) \|", PAGE, re.MULTILINE)
+    )
     assert {*measured.values()} == {"yes", "no"}
     said = {kind: ("no", "yes")[predicts_next({"model_type": kind})] for kind in measured}
     assert said == measured

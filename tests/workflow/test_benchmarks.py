@@ -74,7 +74,11 @@ def objective(probe, states, gold):
         )
 
     return SimpleNamespace(
-        examples=len(gold), begin=lambda epoch: None, shares=lambda parts: [1.0], loss_on=loss_on
+        examples=len(gold),
+        begin=lambda epoch: None,
+        shares=lambda parts: [1.0],
+        divided=lambda rows: [rows],
+        loss_on=loss_on,
     )
 
 

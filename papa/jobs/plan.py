@@ -89,9 +89,9 @@ def plan(config: Config, cores: int) -> dict[str, Any]:
     )  # a run would read the same tables
 
     @cache
-    def rate(model: str, length: int) -> float | None:
+    def rate(model: str, length: int, slots: int) -> float | None:
         try:
-            return _tokens_per_second(study, model, length)
+            return _tokens_per_second(study, model, length, slots)
         except InputError as error:  # for example, a login node has no GPU
             problems.append(f"Model {model} was not timed: {error}")
             return None
@@ -177,7 +177,7 @@ def print_plan(estimates: Mapping[str, Any], out: Console) -> None:
 
 
 def _needs(
-    study: Plan, batch: JobGroup, rate: Callable[[str, int], float | None]
+    study: Plan, batch: JobGroup, rate: Callable[[str, int, int], float | None]
 ) -> dict[str, object]:
     """Return the stage of a batch, `NEEDS`, its threads, and whether it runs a model; `rate` times a model."""
     needs = {
@@ -193,7 +193,8 @@ def _needs(
     number, length = _tokens_of(study, about)
     if number:
         needs["disk_mb"] = sum(_disk(study, job, number) for job in batch.jobs) / MB
-    if speed := rate(about["model"], length) if number else None:
+    slots = _slots_of(study, about)
+    if speed := rate(about["model"], length, slots) if number else None:
         needs["seconds"] = START_SECONDS + _passes(batch) * number / speed
     needs["unknown"] = int(speed is None)
     return needs | {
@@ -204,10 +205,8 @@ def _needs(
 
 def _tokens_of(study: Plan, about: Mapping[str, Any]) -> tuple[int, int]:
     """Return the number of tokens of a job's corpus, and the mean number per text; 0 if nothing is known about it."""
-    facts, slots = (
-        study.data(about["corpus"]).facts,
-        study.config.corpora[about["corpus"]].slots or about["slots"],
-    )
+    facts = study.data(about["corpus"]).facts
+    slots = _slots_of(study, about)
     rows = sum(facts["rows"].values())
     words = {
         split: size["words"] * TOKENS_PER_WORD + SPECIAL_TOKENS_PER_TEXT
@@ -216,6 +215,11 @@ def _tokens_of(study: Plan, about: Mapping[str, Any]) -> tuple[int, int]:
     number = sum(facts["rows"][split] * min(length, slots) for split, length in words.items())
     known = bool(_sizes(study, about["model"]))
     return round(number) * known, max(round(number / max(rows, 1)), 1)
+
+
+def _slots_of(study: Plan, about: Mapping[str, Any]) -> int:
+    """Return the number of slots of a job's corpus."""
+    return int(study.config.corpora[about["corpus"]].slots or about["slots"])
 
 
 def _sizes(study: Plan, model: str) -> dict[str, int]:
@@ -255,8 +259,8 @@ def _disk(study: Plan, job: AnyJob, tokens: float) -> float:
     return 0
 
 
-def _tokens_per_second(study: Plan, model: str, length: int) -> float:
-    """Time a model on one batch of texts of this length."""
+def _tokens_per_second(study: Plan, model: str, length: int, slots: int) -> float:
+    """Time a model on one batch of texts of this length; some models also compute their unused slots."""
     config = study.config
     torch.set_num_threads(config.threads)
     texts = max(budget_on(config.device, config.token_budget) // length, 1)
@@ -266,7 +270,10 @@ def _tokens_per_second(study: Plan, model: str, length: int) -> float:
     if averages is None:
         raise RuntimeError("averages need texts")
     loaded = model_of(averages)
-    packed = Packed.of({"input_ids": ids, "attention_mask": torch.ones_like(ids)}).to(loaded.device)
+    used = torch.arange(length).repeat(texts)
+    row = ids.flatten()
+    lengths = torch.full((texts,), length)
+    packed = Packed(row, used, torch.zeros_like(row), lengths, max(slots, length)).to(loaded.device)
     for _ in range(2):  # the first pass allocates memory
         begin = time.perf_counter()
         with torch.inference_mode():

@@ -6,7 +6,6 @@ import atexit
 import os
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 
@@ -46,7 +45,9 @@ def ensure_home() -> None:
     try:
         Path.home()
     except RuntimeError:
-        home = tempfile.mkdtemp(prefix="papa-home-")
+        # tempfile would import a user's random.py
+        home = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"papa-home-{os.getpid()}")
+        os.mkdir(home, mode=0o700)
         atexit.register(shutil.rmtree, home, ignore_errors=True)
         os.environ["HOME"] = home
 

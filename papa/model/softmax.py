@@ -263,7 +263,7 @@ def axes_of(product: Product, attention: Tensor) -> tuple[int, ...]:
             and not changed.transpose(0, candidate)[1:].any()
         ]
         if not fitting:
-            raise InputError("the outputs of its heads cannot be told apart.")
+            raise InputError("the outputs of its heads cannot be identified.")
         axes.append(fitting[0])
     (channels,) = {0, 1, 2, 3} - {*axes}
     return (*axes, channels)

@@ -2,7 +2,9 @@
 
     python benchmarks/gpu.py                 # BERT-large and a decoder of 1.2 billion weights, both random
     python benchmarks/gpu.py --tiny --device cpu             # checks that the script runs
-    python benchmarks/gpu.py --device cpu --precisions float32 --models FOLDER --shapes 32x16 4x256
+    python benchmarks/gpu.py --device cpu --precisions float32 --models FOLDER --shapes 32x16 4x256 [--own-code]
+
+With `--own-code`, papa catches the softmax in the model's own code even if the model looks up its attention by name.
 
 Everything is measured in one run, in turn with the stock model on transformers' default attention. Peak is the speed of
 one large matrix product in the same precision, measured here too. A share of peak counts the operations of the model's
@@ -27,6 +29,8 @@ from torch import Tensor
 
 from papa.data.packed import Packed
 from papa.method.averaging import Averaging
+from papa.model import settling
+from papa.model.attention import NotLookedUp
 from papa.model.model import Model
 
 SHAPES = {
@@ -160,6 +164,11 @@ def works(stock: Any, ours: Model, mask: Tensor) -> Iterator[tuple[str, int, Cal
     yield "eager stock, forward and backward", 2, eager
 
 
+def by_own_code(module: object) -> Callable[[], None]:
+    """Refuse to replace attention by name, as if the model could not look it up."""
+    raise NotLookedUp("the attention is not looked up by name")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and print a table per model and precision."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -171,7 +180,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--shapes", nargs="+", help="texts x slots, such as 4x256")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
+    parser.add_argument("--own-code", action="store_true", help="catch the model's softmax")
     options = parser.parse_args(arguments)
+    if options.own_code:
+        settling.patch = by_own_code
     device = torch.device(options.device)
     size = 64 if options.tiny else 8192 if device.type == "cuda" else 1024
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -25,10 +26,21 @@ COLUMNS = {
     "own_attention": "heads' own attention",
     "skipped": "skipped",
 }
+HEAD = {
+    True: "The checkpoint has a prediction head ({kind}).",
+    False: "The checkpoint has no prediction head ({kind}), so the metric log_likelihood cannot be used; tasks with "
+    "labels and masked tokens need none.",
+}
+"""What a model can be used for, by whether its weights have a prediction head."""
+SENTENCE_ENCODER = (
+    "It is a sentence encoder (modules.json). papa measures hidden states, before the encoder's pooling and "
+    "normalisation; to measure those, use papa.replaced_attention."
+)
 NOTE = (
-    "Runs: packed rows of tokens, or padded like the stock model, which is slower. As it is: the largest distance of "
-    "hidden states from those of transformers, relative to their norm. Half and all replaced: the distance from a "
-    "dense reference; - if the model's attention is a separate module. Heads' own attention: the distance from "
+    "Runs: packed rows of tokens; compact rows, without unused slots, or padded rows, both slower, if the model's own "
+    "code computes attention. As it is: the largest distance of hidden states from those of transformers, relative to "
+    "their norm. Half and all replaced: the distance from a dense reference; - if the model does not look up its "
+    "attention by name. Heads' own attention: the distance from "
     "transformers if each head's constant is its attention to the same text; - if that does not sum to one, as with "
     "sinks. Skipped: the share of queries and keys that papa does not compute if all heads are replaced."
 )
@@ -46,17 +58,19 @@ def verify(model: str, device: str = "auto") -> dict[str, Any]:
     from papa.model.load import stock_model
 
     folder = locate(model)
+    parts: list[str] = []
     if missing := missing_packages(folder, model):
         kind = str(facts_in(folder).get("model_type"))
         verified = verification.Verified(kind, "refused", missing)
     else:
-        verified = verification.verify(stock_model(folder, device=device))
-    check = asdict(verified)
-    return (
-        {"model": model}
-        | check
-        | {"transformers": version("transformers"), "torch": version("torch")}
-    )
+        stock = stock_model(folder, device=device)
+        verified = verification.verify(stock)
+        has_head = stock.base_model is not stock
+        parts = [HEAD[has_head].format(kind=type(stock).__name__)]
+    if Path(folder, "modules.json").is_file():
+        parts.append(SENTENCE_ENCODER)
+    packages = {name: version(name) for name in ("transformers", "torch")}
+    return {"model": model} | asdict(verified) | {"parts": parts} | packages
 
 
 def print_verified(check: dict[str, Any], console: Console) -> None:
@@ -66,6 +80,8 @@ def print_verified(check: dict[str, Any], console: Console) -> None:
     Table("", frame, 1).print(console)
     if check["why"]:
         console.print(f"{check['model']}: {check['why']}")
+    for sentence in check["parts"]:
+        console.print(sentence)
     console.print(f"transformers {check['transformers']}, torch {check['torch']}. {NOTE}")
 
 

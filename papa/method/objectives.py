@@ -148,7 +148,7 @@ def objective_of(
         masking = Masking.of(tokenizer_of(job.reads["model"], name), name)
         objective = MaskedTokens(splits, model, masking, job.settings.seed)
     else:
-        objective = NextTokens(splits, model)
+        objective = NextTokens(splits, model, f"task {job.about['task']}")
     if model is not None:
         objective.probe.to(model.device)
     return objective

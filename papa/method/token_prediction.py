@@ -80,11 +80,17 @@ class NextTokens(TokenPrediction):
 
     target = NEXT
 
-    def __init__(self, splits: Mapping[str, Tokens], model: Model):
+    def __init__(self, splits: Mapping[str, Tokens], model: Model, user: str = "log_likelihood"):
+        """Check that the model can predict next tokens; `user` names what needs them, for errors."""
         if not model.causal:
             raise InputError(
                 f"{type(model.full).__name__} sees later tokens, so it cannot predict the next one; log_likelihood "
                 "needs a decoder, and negative_log_perplexity masks tokens."
+            )
+        if model.full is model.model:
+            raise InputError(
+                f"The checkpoint of {type(model.full).__name__} has no language-modelling head, which {user} needs; "
+                "give a checkpoint with its head, or tasks with labels."
             )
         if "validation" in splits and not bool((splits["validation"].lengths > 1).any()):
             raise InputError(

@@ -181,11 +181,22 @@ def states_of(model: PreTrainedModel, arguments: dict[str, Tensor]) -> list[Tens
     return list(states)
 
 
-def slots_limit(config: PreTrainedConfig, form: Form) -> int:
+def slots_limit(model: PreTrainedModel, form: Form) -> int:
     """Return the largest number of slots that a model has positions for; `sys.maxsize` if there is no limit."""
     names = ("max_position_embeddings", "n_positions", "n_ctx")
-    longest = next((limit for name in names if (limit := getattr(config, name, None))), None)
-    return sys.maxsize if longest is None or longest < 0 else int(longest) - form.offset
+    longest = next((limit for name in names if (limit := getattr(model.config, name, None))), None)
+    if longest is None or longest < 0:
+        return sys.maxsize
+    return int(longest) - max(form.offset, _reserved_positions(model, int(longest)))
+
+
+def _reserved_positions(model: nn.Module, positions: int) -> int:
+    """Return the number of positions that no token has, because they come before or belong to padding."""
+    for name, module in model.named_modules():
+        is_table = isinstance(module, nn.Embedding) and module.num_embeddings == positions
+        if is_table and "position" in name and module.padding_idx is not None:
+            return int(module.padding_idx) + 1
+    return 0
 
 
 def probe_dropout(config: PreTrainedConfig) -> float:

@@ -80,7 +80,7 @@ class Model:
         )
         self.padding_before, self.slots_limit = (
             self.checked.padding_before,
-            slots_limit(self.config, self.form),
+            slots_limit(self.model, self.form),
         )
 
     def __repr__(self) -> str:

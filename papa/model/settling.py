@@ -275,7 +275,7 @@ class Trial:
         ]
         if not sizes or facts.softmax is None:
             return facts
-        length = min(max(sizes) + 2, slots_limit(self.base.config, self.form))
+        length = min(max(sizes) + 2, slots_limit(self.base, self.form))
         ids = tiny_batch(self.base, "after").ids[-1:].repeat(length)
         ones = torch.ones_like(ids)
         text = Packed.of({"input_ids": ids[None], "attention_mask": ones[None]})
@@ -359,7 +359,7 @@ class Trial:
         Some models use another attention for long inputs, and positions may matter only far apart.
         """
         text = only_last(tiny_batch(self.base, "after"))
-        slots = min(slots_limit(self.full.config, self.form), LONG_LAYOUT)
+        slots = min(slots_limit(self.full, self.form), LONG_LAYOUT)
         used = text.slots
         if not self.facts.causal:  # a decoder's text has no gaps
             used = torch.linspace(0, slots - 1, text.n, device=used.device).long()
@@ -371,7 +371,7 @@ class Trial:
 
         Models that check the length of a row do so before their first attention, so papa stops the pass there.
         """
-        limit = slots_limit(self.full.config, self.form)
+        limit = slots_limit(self.full, self.form)
         if limit > LONG_LAYOUT:
             return True
         copies = limit // len(batch.ids) + 1

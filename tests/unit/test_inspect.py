@@ -107,5 +107,9 @@ def test_a_model_is_checked(tmp_path):
     assert (check["form"], check["layers"], check["heads"]) == ("packed", 2, 2) and check[
         "all"
     ] < 1e-5
-    assert "2 × 2 (2)" in inspect(tmp_path / "model").stdout
+    (tmp_path / "model/modules.json").touch()
+    shown = inspect(tmp_path / "model").stdout
+    assert "2 × 2 (2)" in shown
+    assert "has no prediction head (BertModel)" in shown
+    assert "It is a sentence encoder (modules.json)." in shown
     assert len(inspect("nowhere/at-all/ever", code=2).stderr.splitlines()) == 1

@@ -160,6 +160,12 @@ def test_encoders_and_decoders_are_asked_only_for_what_they_can_predict(tmp_path
         )
 
 
+def test_a_task_that_needs_a_missing_head_is_named(tokens):
+    bare = papa.Model(transformers.AutoModel.from_pretrained(tokens.parent / "tiny"))
+    with pytest.raises(papa.InputError, match="has no language-modelling head, which task stories"):
+        NextTokens(Tokens.read(tokens), bare, "task stories")
+
+
 def reliances(*means):
     """Reliance in a study with these mean losses in nats, on texts that differ a little; nothing has a seed."""
     settings, wave = (

@@ -17,6 +17,7 @@ from benchmarks import compare, coverage, gpu, orders, parts, rehearse
 from papa.data.packed import Packed
 from papa.method.fitting import TrainingTask, drawn_rows, fit
 from papa.method.probes import SequenceProbe, TokenProbe
+from papa.model import settling
 from papa.plan.jobs import OfTask, Training
 
 SLOTS = 13
@@ -118,9 +119,11 @@ def test_intervals_cover_the_choice_of_training_rows_if_probes_are_trained_on_sa
     )
 
 
-def test_large_models_are_compared_with_the_stock_model(capsys):
+@pytest.mark.parametrize("way", [[], ["--own-code"]])
+def test_large_models_are_compared_with_the_stock_model(capsys, monkeypatch, way):
     """Here on the CPU, with tiny models."""
-    gpu.main(["--tiny", "--device", "cpu", "--seconds", "0", "--precisions", "bfloat16"])
+    monkeypatch.setattr(settling, "patch", settling.patch)  # restores it
+    gpu.main(["--tiny", "--device", "cpu", "--seconds", "0", "--precisions", "bfloat16", *way])
     rows = [
         line.split("|") for line in capsys.readouterr().out.splitlines() if line.startswith("| 2 ×")
     ]

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeGuard, Unpack, 
 import yaml
 
 from papa.config.reading import config_of
-from papa.config.settings import FORMATS, Config, Machine
+from papa.config.settings import FORMATS, Config, FolderModel, Machine
 from papa.data.choose import DataSet, data_in_files, described, validation_file
 from papa.data.columns import Columns
 from papa.data.hub import fetch, folder_of
 from papa.data.splits import Wanted, columns_of_table, is_table, write_rows
-from papa.data.weights import facts_in, locate, named
+from papa.data.weights import facts_in, locate, model_source, named
 from papa.errors import WARNING, InputError
 from papa.files import PathLike
 from papa.jobs.init import config_text
@@ -113,11 +113,7 @@ def measure(
     with ExitStack() as held:
         for file in lock(results, results / "cache"):
             held.callback(os.close, file)
-        location = (
-            os.fspath(model)
-            if isinstance(model, str | os.PathLike)
-            else saved(model, results / "model")
-        )
+        location = _location(model, results)
         config, chosen = _config(location, data, settings or {}, options)
         has_results = (results / "tables").is_dir()
         if has_results and not _is_written(chosen):
@@ -177,6 +173,29 @@ def _shares_sources(plan: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool
         if ours and theirs and ours.isdisjoint(theirs):
             return False
     return True
+
+
+def _location(model: PathLike | PreTrainedModel, results: Path) -> str:
+    """Return the place of a model; a loaded one is saved in the results folder unless it is there.
+
+    Raises:
+        InputError: the folder has another model, of an earlier study.
+    """
+    if isinstance(model, str | os.PathLike):
+        return os.fspath(model)
+    folder = results / "model"
+    results.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="model-", dir=results) as new:
+        saved(model, Path(new, "model"))
+        if not folder.is_dir():
+            os.replace(Path(new, "model"), folder)
+        elif _digest(Path(new, "model")) != _digest(folder):
+            raise _another_study(results)
+    return str(folder)
+
+
+def _digest(folder: Path) -> str:
+    return model_source("model", FolderModel(path=str(folder)), Machine()).digest
 
 
 def _another_study(results: Path) -> InputError:

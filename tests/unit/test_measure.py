@@ -127,9 +127,14 @@ def test_a_decoder_is_measured_by_its_own_head(decoder):
 @pytest.mark.usefixtures("no_figures")
 def test_a_loaded_model_is_taken_with_its_tokenizer(study, folder, tmp_path):
     loaded = AutoModel.from_pretrained(folder)
-    assert (
-        measured(loaded, tmp_path / "loaded").curve["mean"].tolist() == study.curve["mean"].tolist()
-    )
+    results = tmp_path / "loaded"
+    assert measured(loaded, results).curve["mean"].tolist() == study.curve["mean"].tolist()
+    weights = (results / "model/model.safetensors").read_bytes()
+    next(loaded.parameters()).data += 1
+    with pytest.raises(papa.InputError, match="has results of another model"):
+        measured(loaded, results)
+    assert (results / "model/model.safetensors").read_bytes() == weights
+    assert not [*results.glob("model-*")]
     loaded.name_or_path = "nowhere/at-all"
     for model, message in (
         (loaded, "of this BertModel could not be loaded from 'nowhere/at-all'"),

@@ -1,19 +1,22 @@
 """The benchmarks do what they are for, each in its smallest form and in this process."""
 
 import argparse
+import json
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 from builders import labelled
 from finished import CONFIG, page_of, write_results
-from tiny import WORDS, write_model
+from tiny import CONFIG as TINY
+from tiny import WORDS, write_data, write_model
 from torch.nn.functional import cross_entropy
 
-from benchmarks import compare, coverage, gpu, orders, parts, rehearse
+from benchmarks import compare, coverage, gpu, learning_rates, orders, parts, rehearse
 from papa.data.packed import Packed
 from papa.method.fitting import TrainingTask, drawn_rows, fit
 from papa.method.probes import SequenceProbe, TokenProbe
@@ -192,3 +195,27 @@ def test_the_paper_is_rehearsed_by_the_workflow_and_resumes(tmp_path, capfd):
         lines = capfd.readouterr().out.splitlines()
         assert any(line.startswith("tokenize electra-base-mnli: ") for line in lines) == fresh
         assert len([line for line in lines if line.startswith("| electra-base | ")]) == 5  # stages
+
+
+def test_training_rows_are_split_by_clusters():
+    table = pd.DataFrame({"split": ["train"] * 40 + ["validation"] * 5, "cluster": [*range(9)] * 5})
+    parts_of = learning_rates.split_rows(table)
+    train, held_out = (set(part["cluster"]) for part in parts_of.values())
+    assert not train & held_out
+    assert len(held_out) == 2  # of nine
+    assert sum(map(len, parts_of.values())) == 40
+
+
+def test_a_learning_rate_is_chosen_on_held_out_training_rows(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "model")
+    write_data(tmp_path / "data")
+    (tmp_path / "config.yaml").write_text(json.dumps(TINY), encoding="utf-8")
+    learning_rates.main("config.yaml --work work --model model".split())
+    header, _, *rows = capsys.readouterr().out.splitlines()
+    assert header.split("|")[2:5] == [" 0.0001 ", " 0.0003 ", " 0.001 "]
+    for row in rows:
+        _, _, *scores, chosen, _ = row.split("|")
+        values = [float(score) for score in scores]
+        assert float(chosen) == learning_rates.RATES[values.index(max(values))]
+    assert [row.split("|")[1].strip() for row in rows] == ["animals", "tags"]

@@ -63,8 +63,7 @@ class TrainingTask:
         for values in self.parameters:
             values.grad = None
         losses = []
-        parts = [small for part in parts for small in self.objective.divided(part)]
-        for part, share in zip(parts, self.objective.shares(parts), strict=True):
+        for part, share in self.objective.weighted(parts):
             loss = self.objective.loss_on(self.states, part)
             loss = loss if share == 1 else loss * share
             loss.backward()

@@ -147,7 +147,7 @@ def gate_slopes(
     def slopes_of(parts: Sequence[Tensor]) -> Tensor:
         """Return the summed slopes of the loss of all parts together, `[layer, head]`."""
         summed = torch.zeros_like(total)
-        for part, share in zip(parts, objective.shares(parts), strict=True):
+        for part, share in objective.weighted(parts):
             gates[:] = [
                 mix.weights.new_ones(len(part), model.heads).requires_grad_() for mix in mixes
             ]

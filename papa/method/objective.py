@@ -99,12 +99,13 @@ class Objective(ABC):
         """Return training examples in parts that need little memory for logits."""
         return [examples]
 
-    def shares(self, parts: Sequence[Tensor]) -> list[float]:
-        """Return the weights with which the losses of a batch's parts add up to the batch's loss."""
-        if len(parts) == 1:
-            return [1.0]
-        sizes = [self.predictions(self.batch(part)) for part in parts]
-        return [size / max(1, sum(sizes)) for size in sizes]
+    def weighted(self, parts: Sequence[Tensor]) -> list[tuple[Tensor, float]]:
+        """Return parts of a batch, divided again if necessary, with the weights of their losses in the batch's loss."""
+        small = [part for whole in parts for part in self.divided(whole)]
+        if len(small) == 1:
+            return [(small[0], 1.0)]
+        sizes = [self.predictions(self.batch(part)) for part in small]
+        return [(part, size / max(1, sum(sizes))) for part, size in zip(small, sizes, strict=True)]
 
     def loss_on(self, states: States, examples: Tensor) -> Tensor:
         """Return the mean loss of training examples, by index, on these hidden states."""

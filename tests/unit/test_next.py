@@ -16,8 +16,10 @@ import papa
 from papa.data.tokens import Tokens
 from papa.files import read_facts, read_table
 from papa.method.fitting import TrainingTask
+from papa.method.head_weights import gate_slopes
 from papa.method.states import StreamedStates
 from papa.method.token_prediction import MaskedTokens, NextTokens
+from papa.plan.jobs import OfTask, Training
 from papa.results.outcomes import FLOOR, ORIGINALS, Setting
 from papa.results.reliance import COUNTS, reliances_of
 
@@ -219,6 +221,11 @@ def test_neither_tokenizer_nor_model_needs_an_id_of_padding():
         torch.testing.assert_close(logits[row, mask], expected, atol=1e-4, rtol=1e-4)
 
 
+ONE_BATCH = OfTask(
+    kind="next", training=Training(learning_rate=0.1, batch_size=TRAIN, epochs=1), seed=1
+)
+
+
 def test_few_logits_at_once_change_neither_losses_nor_the_gradient_of_a_batch(tokens, monkeypatch):
     model, splits = papa.load_model(tokens.parent / "tiny", device="cpu"), Tokens.read(tokens)
     constants = torch.zeros(model.layers, model.heads, SLOTS, SLOTS)
@@ -236,7 +243,8 @@ def test_few_logits_at_once_change_neither_losses_nor_the_gradient_of_a_batch(to
         loss = task.backward([torch.arange(TRAIN)])
         batches = [batch.packed.lengths.sum() for batch in objective.scored()]
         losses = objective.outcomes_on(states)["validation"]
-        found.append((loss, mixing.grad, losses))
+        slopes = gate_slopes(model, constants, objective, ONE_BATCH)
+        found.append((loss, mixing.grad, losses, slopes))
     assert max(batches) <= 29 and len(objective.divided(torch.arange(TRAIN))) > 9
     for whole, divided in zip(*found, strict=True):
         torch.testing.assert_close(divided, whole)

@@ -54,11 +54,9 @@ def test_a_loss_is_a_mean_over_predictions_however_examples_are_batched(made):
     objective, original, floor = made
     losses = [partial(objective.loss_on, states) for states in (original, floor)]
     whole = [loss(torch.cat(PARTS)) for loss in losses]
-    shares = objective.shares(PARTS)
-    in_parts = [
-        sum(share * loss(part) for share, part in zip(shares, PARTS, strict=True))
-        for loss in losses
-    ]
+    weighted = objective.weighted(PARTS)
+    shares = [share for _, share in weighted]
+    in_parts = [sum(share * loss(part) for part, share in weighted) for loss in losses]
     torch.testing.assert_close(torch.stack(in_parts), torch.stack(whole), atol=0, rtol=1e-5)
     assert sum(shares) == pytest.approx(1) and len(set(shares)) == 3
     assert abs(whole[0] - whole[1]) > 1e-4, "attention changes the loss"

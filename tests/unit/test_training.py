@@ -174,8 +174,8 @@ def test_gradients_are_clipped_as_torch_does():
 def test_learned_weights_are_finite_too():
     """The last step of an epoch may have no finite gradient, although its loss is finite."""
     weight = torch.nn.Parameter(torch.full((3,), 1e30))
-    objective = SimpleNamespace(examples=5, begin=int, shares=lambda parts: [1.0])
-    objective.divided = lambda rows: [rows]
+    objective = SimpleNamespace(examples=5, begin=int)
+    objective.weighted = lambda parts: [(parts[0], 1.0)]
     objective.loss_on = lambda states, rows: (weight - weight).sqrt().sum()
     task = TrainingTask("fitting", [nn.ParameterList([weight])], objective, None)
     with pytest.raises(

@@ -199,7 +199,7 @@ def small_model(kind: str) -> PreTrainedModel:
     import torch
 
     from papa.model.check import tiny_batch
-    from papa.model.forms import Form
+    from papa.model.forms import PADDED
 
     first: Exception | None = None
     seen: list[object] = []
@@ -213,7 +213,7 @@ def small_model(kind: str) -> PreTrainedModel:
             base: Any = model.base_model
             if not (getattr(config, "is_encoder_decoder", False) and hasattr(base, "decoder")):
                 with torch.no_grad():
-                    Form(False).states(base, tiny_batch(base, "after"))
+                    PADDED.states(base, tiny_batch(base, "after"))
             return model
         except Exception as error:
             first = first or error

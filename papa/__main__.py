@@ -46,7 +46,7 @@ def ensure_home() -> None:
         Path.home()
     except RuntimeError:
         # tempfile would import a user's random.py
-        home = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"papa-home-{os.getpid()}")
+        home = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"papa-home-{os.urandom(8).hex()}")
         os.mkdir(home, mode=0o700)
         atexit.register(shutil.rmtree, home, ignore_errors=True)
         os.environ["HOME"] = home

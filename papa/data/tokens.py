@@ -96,17 +96,21 @@ class Tokens:
         )
         return Packed(ids, slots, segments, self.lengths[examples], self.n)
 
-    def batches(self, token_budget: int | Callable[[], int]) -> Iterator[Tensor]:
+    def batches(
+        self, token_budget: int | Callable[[], int], padded: bool = False
+    ) -> Iterator[Tensor]:
         """Yield the indices of examples in batches of at most `token_budget` tokens, sorted by length.
 
-        If the budget is a function, it is called before every batch, because a budget may shrink.
+        If the budget is a function, it is called before every batch, because a budget may shrink. If batches are
+        `padded`, all slots of an example count as tokens, because the model computes them.
         """
         budget = token_budget if callable(token_budget) else lambda: token_budget
         # examples with different slots nearly always have different sums
         sums = np.add.reduceat(self.slots.numpy(), self.offsets[:-1].numpy(), dtype=np.int64)
         order = torch.from_numpy(np.lexsort((sums, self.lengths.numpy())))
         begin, tokens, allowed = 0, 0, budget()
-        for end, length in enumerate(self.lengths[order].tolist()):
+        lengths = torch.full_like(self.lengths, self.n) if padded else self.lengths[order]
+        for end, length in enumerate(lengths.tolist()):
             if tokens and tokens + length > allowed:
                 yield order[begin:end]
                 begin, tokens, allowed = end, 0, budget()

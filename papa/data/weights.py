@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -254,6 +255,22 @@ def weights_digest(folder: str, name: str) -> str:
             FileNotFoundError(f"there is none of {', '.join(WEIGHT_FILES)}"),
         )
     return digest_of_file(*files)
+
+
+def float32_bytes(folder: str, model: str) -> int:
+    """Return the memory that a model's weights take in float32; pickled ones are assumed to be stored so."""
+    from safetensors import safe_open
+
+    total = 0
+    for file in _weight_files(folder, model):
+        if file.suffix == ".safetensors":
+            with safe_open(file, "pt") as tensors:
+                names = tensors.keys()
+                shapes = [tensors.get_slice(name).get_shape() for name in names]
+            total += 4 * sum(math.prod(shape) for shape in shapes)
+        elif file.suffix != ".json":
+            total += file.stat().st_size
+    return total
 
 
 def digest_of_model(folder: str, weights: str) -> str:

@@ -186,11 +186,15 @@ def _location(model: PathLike | PreTrainedModel, results: Path) -> str:
     folder = results / "model"
     results.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="model-", dir=results) as new:
-        saved(model, Path(new, "model"))
-        if not folder.is_dir():
-            os.replace(Path(new, "model"), folder)
-        elif _digest(Path(new, "model")) != _digest(folder):
+        copy = Path(new, "model")
+        saved(model, copy)
+        if folder.is_dir() and _digest(copy) == _digest(folder):
+            return str(folder)
+        if (results / "tables").is_dir():
             raise _another_study(results)
+        if folder.is_dir():  # of a study that failed
+            os.replace(folder, Path(new, "earlier"))
+        os.replace(copy, folder)
     return str(folder)
 
 

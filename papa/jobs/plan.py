@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import torch
 
-from papa.config.measures import METRICS, frequent_class, positive_class
+from papa.config.measures import METRICS, NEXT, frequent_class, positive_class
 from papa.config.settings import Config, budget_on
 from papa.config.variant import Constant
 from papa.data.hub import HOW_TO_FETCH
 from papa.data.packed import Packed
 from papa.data.prepare import texts_in
 from papa.data.tokenize import check_tokenizer, is_decoder, sizes_of_model
+from papa.data.weights import float32_bytes
 from papa.errors import WARNING, InputError, count, format_bytes, format_duration
+from papa.method.token_prediction import LOGITS_AT_ONCE
 from papa.model.load import model_of
 from papa.plan.jobs import (
     AnyJob,
@@ -47,6 +49,10 @@ if TYPE_CHECKING:
 MB = 10**6
 TOKENS_PER_WORD, SPECIAL_TOKENS_PER_TEXT = 1.3, 3
 """Mean number of tokens per English word, and number of tokens that a model adds to a text."""
+PROCESS_BYTES, LIGHT_BYTES = 600 * MB, 1_000 * MB
+"""Memory of a process with torch and transformers, and of one that runs no model."""
+STATES_KEPT, MAPS_KEPT = 14, 3
+"""Sizes of tensors of one layer: as hidden states per token, and as rows of attention per token and head."""
 START_SECONDS = 10  # startup time of a job
 BACKWARD = 3  # cost of a pass with gradients, in passes without
 PROBE_SHARE = 0.15  # cost of an epoch of a probe on stored hidden states, in passes of the model
@@ -68,8 +74,17 @@ UNFIT = {
 """Reasons why a model does not fit a task, by whether the task needs a decoder."""
 
 
-NEEDS = ["jobs", "unknown", "seconds", "disk_mb"]
-"""Numbers of each stage; `unknown` jobs were not estimated, because a model or a corpus is not on this machine."""
+NEEDS = {
+    "jobs": "sum",
+    "unknown": "sum",
+    "seconds": "sum",
+    "disk_mb": "sum",
+    "memory_mb": "max",
+}
+"""Numbers of each stage, and how those of its jobs are combined.
+
+`unknown` jobs were not estimated, because a model or a corpus is not on this machine. `memory_mb` is that of one job.
+"""
 
 
 def plan(config: Config, cores: int) -> dict[str, Any]:
@@ -104,8 +119,11 @@ def plan(config: Config, cores: int) -> dict[str, Any]:
     batches = batches.reindex(
         columns=["stage", *NEEDS, "threads", "runs_encoder"]
     )  # there may be none
-    stages = batches.groupby("stage", sort=False)[NEEDS].sum().reset_index().to_dict("records")
-    total = {"stage": "total"} | {name: sum(stage[name] for stage in stages) for name in NEEDS}
+    stages = batches.groupby("stage", sort=False).agg(NEEDS).reset_index().to_dict("records")
+    total: dict[str, Any] = {"stage": "total"}
+    for name, combination in NEEDS.items():
+        numbers = [stage[name] for stage in stages]
+        total[name] = sum(numbers) if combination == "sum" else max(numbers, default=0.0)
     busy = (batches["seconds"] * batches["threads"].clip(upper=cores)).sum() / cores
     on_gpu = (
         (batches["seconds"] * batches["runs_encoder"]).sum()
@@ -162,6 +180,7 @@ def print_plan(estimates: Mapping[str, Any], out: Console) -> None:
             "jobs": stages["jobs"].map("{:,}".format) + unestimated,
             "time": stages["seconds"].map(format_duration),
             "disk": stages["disk_mb"].map(lambda size: format_bytes(size * MB) if size else ""),
+            "memory of a job": stages["memory_mb"].map(lambda size: format_bytes(size * MB)),
         }
         Table("", stages[["stage"]].assign(**cells), 1).print(out)
         unknown = f", {total['unknown']:,} of unknown size" if total["unknown"] else ""
@@ -186,6 +205,7 @@ def _needs(
         "unknown": 0,
         "seconds": float(START_SECONDS),
         "disk_mb": 0.0,
+        "memory_mb": LIGHT_BYTES / MB,
     }
     if batch.rule in (Tokenize.stage, Report.stage):
         return needs | {"threads": 1, "runs_encoder": False}
@@ -193,6 +213,7 @@ def _needs(
     number, length = _tokens_of(study, about)
     if number:
         needs["disk_mb"] = sum(_disk(study, job, number) for job in batch.jobs) / MB
+        needs["memory_mb"] = _memory(study, batch.jobs[0], length) / MB
     slots = _slots_of(study, about)
     if speed := rate(about["model"], length, slots) if number else None:
         needs["seconds"] = START_SECONDS + _passes(batch) * number / speed
@@ -257,6 +278,31 @@ def _disk(study: Plan, job: AnyJob, tokens: float) -> float:
             12 * sizes["layers"] * slots * (sizes["hidden"] if outputs else sizes["heads"] * slots)
         )
     return 0
+
+
+def _memory(study: Plan, job: AnyJob, length: int) -> float:
+    """Return the peak memory of a job on a CPU, in bytes, for texts with a mean `length` in tokens."""
+    settings = job.settings
+    if not settings.runs_encoder:
+        return LIGHT_BYTES
+    model = job.about["model"]
+    sizes = _sizes(study, model)
+    needed = float(PROCESS_BYTES + float32_bytes(study.model(model).folder, model))
+    tokens = budget_on("cpu", study.config.token_budget)
+    layers = 1
+    logits = 1
+    if isinstance(settings, Average):
+        needed += _disk(study, job, 0)
+    if isinstance(settings, LearnLambda):  # gradients need the tensors of all layers
+        tokens = settings.training.batch_size * length
+        layers = sizes["layers"]
+        logits = 3
+    if getattr(settings, "target", None) is NEXT:
+        needed += 4 * logits * LOGITS_AT_ONCE
+        tokens = min(tokens, LOGITS_AT_ONCE // sizes["vocabulary"])
+    per_token = STATES_KEPT * sizes["hidden"] + 4 * sizes["intermediate"]
+    per_token += MAPS_KEPT * sizes["heads"] * _slots_of(study, job.about)
+    return needed + 4 * layers * tokens * per_token
 
 
 def _tokens_per_second(study: Plan, model: str, length: int, slots: int) -> float:

@@ -26,12 +26,14 @@ COLUMNS = {
     "own_attention": "heads' own attention",
     "skipped": "skipped",
 }
-HEAD = {
-    True: "The checkpoint has a prediction head ({kind}).",
-    False: "The checkpoint has no prediction head ({kind}), so the metric log_likelihood cannot be used; tasks with "
-    "labels and masked tokens need none.",
-}
-"""What a model can be used for, by whether its weights have a prediction head."""
+WITH_HEAD = "The checkpoint has a prediction head ({kind})."
+WITHOUT_HEAD = (
+    "The checkpoint has no prediction head ({kind}); tasks with labels and masked tokens need none."
+)
+DECODER_WITHOUT_HEAD = (
+    "The checkpoint has no prediction head ({kind}), so the metric log_likelihood cannot be used; tasks with labels "
+    "need none."
+)
 SENTENCE_ENCODER = (
     "It is a sentence encoder (modules.json). papa measures hidden states, before the encoder's pooling and "
     "normalisation; to measure those, use papa.replaced_attention."
@@ -65,8 +67,10 @@ def verify(model: str, device: str = "auto") -> dict[str, Any]:
     else:
         stock = stock_model(folder, device=device)
         verified = verification.verify(stock)
-        has_head = stock.base_model is not stock
-        parts = [HEAD[has_head].format(kind=type(stock).__name__)]
+        sentence = WITH_HEAD
+        if stock.base_model is stock:
+            sentence = DECODER_WITHOUT_HEAD if verified.causal else WITHOUT_HEAD
+        parts = [sentence.format(kind=type(stock).__name__)]
     if Path(folder, "modules.json").is_file():
         parts.append(SENTENCE_ENCODER)
     packages = {name: version(name) for name in ("transformers", "torch")}

@@ -19,7 +19,7 @@ from papa.method.checkpoints import Checkpoint, State, progress
 from papa.model.budget import TokenBudget, memory_of
 from papa.model.load import model_of
 from papa.model.model import Batches, Model, check_model, packed_batches
-from papa.model.replacement import Layer
+from papa.model.replacement import ObservedLayer
 from papa.plan.jobs import Average, Job
 
 log = logging.getLogger(__name__)
@@ -50,13 +50,13 @@ class Averaging:
         """Add the attention of `batch`, which is on the model's device, without the `first` rows, as `added` counts."""
         self.added = first
 
-        def watch(layer: Layer, attention: Tensor, begin: int) -> None:
+        def watch(layer: ObservedLayer, attention: Tensor, begin: int) -> None:
             index, examples, end = layer.index, layer.examples, begin + attention.shape[2]
             known = max(0, first - index * self.n - begin)
             if known >= end - begin:
                 return
             attention, begin = attention[:, :, known:], begin + known
-            observed = attention @ layer.values(None) if self.outputs else attention
+            observed = layer.outputs(attention) if self.outputs else attention
             # examples that use the same slots are summed first
             summed = (
                 observed.sum(0, keepdim=True, dtype=torch.float64)

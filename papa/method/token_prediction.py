@@ -48,7 +48,9 @@ class TokenPrediction(Objective):
 
     def scored(self) -> Iterator[Batch]:
         if "validation" in self.splits:
-            for examples in self.splits["validation"].batches(self.model.token_budget):
+            for examples in self.splits["validation"].batches(
+                self.model.token_budget, self.model.form.padded
+            ):
                 yield self._batch("validation", examples)
 
     def table_of(self, chosen: Tensor, word_counts: Tensor, outcomes: OutcomesBySplit) -> pa.Table:
@@ -57,7 +59,7 @@ class TokenPrediction(Objective):
         `chosen` `[token]` marks these tokens. `trivial` is the loss of a guess from `word_counts` `[word]`.
         """
         tokens: Tokens = self.splits["validation"]
-        order = torch.cat(list(tokens.batches(self.model.token_budget)))
+        order = torch.cat(list(tokens.batches(self.model.token_budget, self.model.form.padded)))
         of_scored = tokens.tokens_of(order)
         of_scored = of_scored[chosen[of_scored]]
         losses = outcomes["validation"].float()[of_scored.argsort()]

@@ -21,14 +21,21 @@ from torch import Tensor, nn
 
 from papa.data.packed import Examples
 from papa.errors import InputError
-from papa.model.replacement import Attending, CausalMask, Layer, PaddingMask, Replacement
+from papa.model.replacement import (
+    Attending,
+    CausalMask,
+    Layer,
+    ObservedLayer,
+    PaddingMask,
+    Replacement,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 NAME = "papa"
 """Name under which transformers finds the attention function and the mask function."""
-BlockObserver = Callable[["Layer", Tensor, int], None]
+BlockObserver = Callable[[ObservedLayer, Tensor, int], None]
 Rule = Callable[..., bool]
 """Maps the indices of an example, a head, a query and a key to whether the query sees the key."""
 HARMLESS_KEYWORDS = frozenset(
@@ -189,6 +196,10 @@ class Session:
     def over(self, examples: Examples, replacement: Replacement | None = None) -> Iterator[None]:
         """Make this session current for one pass over `examples`, with another replacement if one is passed."""
         with self.lock:
+            if self.examples is not None:
+                raise InputError(
+                    "The model was called while it was running, for example by a hook; call it before or afterwards."
+                )
             before = self.replacement
             self.replacement = before if replacement is None else replacement
             self.begin(examples)

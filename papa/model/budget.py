@@ -43,7 +43,7 @@ class TokenBudget:
         pinned = model.device.type == "cuda"
 
         def batches() -> Iterator[tuple[Tensor, Packed]]:
-            for examples in group.batches(lambda: self.tokens):
+            for examples in group.batches(lambda: self.tokens, model.form.padded):
                 batch = group.batch(examples)
                 yield examples, batch.pinned() if pinned else batch
 

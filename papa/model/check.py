@@ -62,25 +62,28 @@ def without_hooks(model: nn.Module) -> Iterator[None]:
 
     Hooks of transformers stay, because they collect hidden states.
     """
-    removed = []
-    for module in model.modules():
-        for name in HOOKS:
-            hooks = vars(module)[name]
-            of_users = {
-                number: hook
-                for number, hook in hooks.items()
-                if not str(getattr(hook, "__module__", "")).startswith("transformers.")
-            }
-            for number in of_users:
+    tables = [vars(module)[name] for module in model.modules() for name in HOOKS]
+    before = [dict(hooks) for hooks in tables]
+    for hooks in tables:
+        for number, hook in list(hooks.items()):
+            if not str(getattr(hook, "__module__", "")).startswith("transformers."):
                 del hooks[number]
-            removed.append((hooks, of_users))
     try:
         yield
     finally:
-        for hooks, of_users in removed:
-            in_order = sorted({**hooks, **of_users}.items())
+        for hooks, earlier in zip(tables, before, strict=True):
+            in_order = earlier | hooks
             hooks.clear()
             hooks.update(in_order)
+
+
+def check_checkpointing(model: PreTrainedModel) -> None:
+    """Raise `InputError` if a model would compute layers again in the backward pass, when nothing is replaced."""
+    if model.training and torch.is_grad_enabled() and model.is_gradient_checkpointing:
+        raise InputError(
+            f"{type(model).__name__} uses gradient checkpointing, which runs layers again without papa's constants; "
+            "call gradient_checkpointing_disable()."
+        )
 
 
 @contextmanager

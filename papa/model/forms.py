@@ -10,18 +10,17 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
-from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 
 from papa.data.packed import Examples, Packed
 from papa.errors import InputError
-from papa.model.attention import NAME, NotLookedUp, Session, register, set_attention
+from papa.model.attention import NAME, NotLookedUp, Session, current, register, set_attention
 from papa.model.deberta import DebertaAttention, DebertaV2Attention, DisentangledAttention
-from papa.model.softmax import catch, set_slots_of_bias
+from papa.model.softmax import SoftmaxCatcher, set_slots_of_bias
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -38,8 +37,8 @@ SCALES_ALONG_ROW = "attn_temperature_tuning"
 
 The scale changes only after thousands of tokens, so a tiny batch cannot reveal it.
 """
-OWN_CODE: WeakSet[nn.Module] = WeakSet()
-"""The models whose own attention a session catches."""
+OWN_CODE = "papa_own_code"
+"""Attribute of the models whose own attention a session catches; their copies have it, too."""
 Positions = Literal["slot", "rank", "none"]
 Rows = Literal["packed", "compact", "padded"]
 """One row of tokens; an example a row, without the slots that it does not use; or an example a row with all slots."""
@@ -67,6 +66,11 @@ class Form:
     def packed(self) -> bool:
         """Whether the tokens of a batch are one row."""
         return self.rows == "packed"
+
+    @property
+    def padded(self) -> bool:
+        """Whether the model computes all slots of an example."""
+        return self.rows == "padded"
 
     def examples(self, batch: Packed, from_first: bool) -> Examples:
         """Return the layout of a batch; see `Examples.of_packed`."""
@@ -233,16 +237,23 @@ def patch_own_code(model: PreTrainedModel, session: Session) -> Callable[[], Non
     for config in _configs_of(model):
         config._attn_implementation = "eager"
     restore_bias = set_slots_of_bias(model, session)
-    catch(session)
-    OWN_CODE.add(model.base_model)
+    session.catching = partial(SoftmaxCatcher, session)
+    setattr(model.base_model, OWN_CODE, True)
+    # without a session, nothing would be caught
+    guard = model.base_model.register_forward_pre_hook(_check_session)
 
     def undo() -> None:
-        OWN_CODE.discard(model.base_model)
+        guard.remove()
+        delattr(model.base_model, OWN_CODE)
         session.catching = nullcontext
         restore_bias()
         restore_names()
 
     return undo
+
+
+def _check_session(*_: object) -> None:
+    current()
 
 
 def _patch_modules(
@@ -299,7 +310,7 @@ def _names_restorer(model: PreTrainedModel) -> Callable[[], None]:
 def is_patched(model: PreTrainedModel) -> bool:
     """Return whether a model has papa's attention."""
     return (
-        model.base_model in OWN_CODE
+        hasattr(model.base_model, OWN_CODE)
         or any(config._attn_implementation == NAME for config in _configs_of(model))
         or any(isinstance(module, DisentangledAttention) for module in model.modules())
     )

@@ -21,7 +21,14 @@ from papa.data import packed
 from papa.data.digests import digest_of_file
 from papa.data.layout import WITHOUT_GAPS
 from papa.data.tokens import TokensFile
-from papa.data.weights import NO_CODE, WEIGHT_FILES, folder_of_model, locate, without_progress_bars
+from papa.data.weights import (
+    NO_CODE,
+    WEIGHT_FILES,
+    folder_of_model,
+    locate,
+    predicts_next,
+    without_progress_bars,
+)
 from papa.errors import InputError, count, first_line
 from papa.files import KEY_DIGITS, PACKAGES, Record, opened_table, read_json, write_json
 from papa.model.check import refused
@@ -253,7 +260,10 @@ def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
     ) in model.parameters():  # two biases of DeBERTa stay float32; rotary frequencies must
         weights.data = weights.data.to(dtype)
     # a head with missing weights would be random; a task that needs one says so
-    used = model.base_model if lacks_head(model, report) else model
+    used = model
+    if lacks_head(model, report):
+        log.info("%s has no weights for the head of %s", name, type(model).__name__)
+        used = model.base_model
     stock: PreTrainedModel = used.to(device).eval()
     return stock
 
@@ -276,11 +286,13 @@ OLD_BUFFER = re.compile(
 
 
 def lacks_head(model: PreTrainedModel, report: Mapping[str, Any]) -> bool:
-    """Return whether a checkpoint has no weights for the prediction head of its class."""
+    """Return whether a checkpoint has no weights for the prediction head of its class.
+
+    With some of them, it is damaged. Weights that the head shares with embeddings are not the head's own.
+    """
     inside = f"{model.base_model_prefix}."
-    return model.base_model is not model and any(
-        not key.startswith(inside) for key in report["missing_keys"] if "pooler." not in key
-    )
+    head = {key for key, _ in model.named_parameters() if not key.startswith(inside)}
+    return model.base_model is not model and bool(head) and head <= {*report["missing_keys"]}
 
 
 def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> None:
@@ -364,7 +376,10 @@ def class_of(config: PreTrainedConfig, name: str) -> Any:
         AutoModelForMaskedLM,
         AutoModelForTextEncoding,
     )
-    from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES,
+    )
 
     if config.is_encoder_decoder or config.model_type.endswith(
         "t5"
@@ -382,7 +397,10 @@ def class_of(config: PreTrainedConfig, name: str) -> Any:
     fits_config = getattr(model_class, "config_class", None) is type(config)
     if fits_config and architecture.endswith((*LANGUAGE_MODELS, "EncoderModel")):
         return model_class
-    if architecture.endswith(("ForCausalLM", "LMHeadModel")):
+    # embeddings that are tied to the head of a decoder are the head, also of a checkpoint without one
+    tied = getattr(config, "tie_word_embeddings", False) and predicts_next(config.to_dict())
+    of_decoder = tied and config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    if of_decoder or architecture.endswith(("ForCausalLM", "LMHeadModel")):
         return AutoModelForCausalLM
     return AutoModelForMaskedLM if architecture.endswith("ForMaskedLM") else AutoModel
 

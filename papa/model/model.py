@@ -13,7 +13,7 @@ from papa.config.settings import budget_on
 from papa.data.packed import Packed
 from papa.errors import InputError
 from papa.model.attention import BlockObserver, Observed, Session
-from papa.model.check import without_hooks
+from papa.model.check import check_checkpointing, without_hooks
 from papa.model.forms import is_patched, options_of, slots_limit
 from papa.model.replacement import AnyConstants, Head, Replacement, check_slots, replacement_of
 from papa.model.settling import Checked, settle, unchanged
@@ -164,7 +164,9 @@ class Model:
         session, examples = self.session, self.form.examples(packed, self.causal)
         own_code = session.known.softmax is not None
         kept = unchanged(self.full) if own_code else nullcontext()
-        with kept, session.over(examples, replacement):
+        if dropout:
+            check_checkpointing(self.full)
+        with session.over(examples, replacement), kept:  # other threads wait for the session
             session.observer, session.observed_at_once = observer, observed_at_once
             session.last_layer = self.layers - 1
             if dropout:

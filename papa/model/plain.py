@@ -12,7 +12,7 @@ from torch import Tensor
 from papa.data.packed import Examples
 from papa.errors import InputError
 from papa.model.attention import Session
-from papa.model.check import without_hooks
+from papa.model.check import check_checkpointing, without_hooks
 from papa.model.forms import accepted_by, is_patched
 from papa.model.model import PADDING_BEFORE, check_stock
 from papa.model.replacement import AnyConstants, Head, check_slots, replacement_of
@@ -54,6 +54,10 @@ def replaced_attention(
         yield model
 
 
+OTHER_ATTENTION = ("perm_mask", "target_mapping", "input_mask", "mems")
+"""Arguments by which XLNet lets tokens attend to others, or to earlier texts."""
+
+
 class _Calls:
     """Calls of a plain model: they read the batch's layout, and run the session of the model's attention."""
 
@@ -72,6 +76,7 @@ class _Calls:
 
         @wraps(forward)
         def forward_with_session(*args: object, **kwargs: object) -> object:
+            check_checkpointing(model)
             arguments = dict(zip(self.positional, args, strict=False)) | kwargs
             layout = self._layout(arguments)
             with self.session.over(layout):  # threads take turns
@@ -111,6 +116,12 @@ class _Calls:
             raise InputError(
                 "head_mask would have no effect; name the heads in replaced_attention."
             )
+        for argument in OTHER_ATTENTION:
+            if arguments.get(argument) is not None:
+                raise InputError(
+                    f"{argument} changes attention in a way that papa does not replace; leave it out. `generate` of "
+                    "XLNet passes it, so it cannot be used while attention is replaced."
+                )
         if mask is None and causal and isinstance(ids, Tensor):
             # no token sees padding after it; `generate` leaves out a mask of ones
             mask = ids.new_ones(
@@ -118,7 +129,8 @@ class _Calls:
             )
         if not isinstance(ids, Tensor) or not isinstance(mask, Tensor):
             raise InputError(
-                "Call the model with input_ids and attention_mask while its attention is replaced."
+                "Call the model with input_ids and attention_mask while its attention is replaced; `generate` of "
+                "encoders and of XLM passes no mask, so it cannot be used."
             )
         if (
             ids.ndim != 2

@@ -82,7 +82,7 @@ class Substitute(ABC):
 class Outputs(Substitute):
     """Constant head outputs `[..., slot, channel]`, used instead of the product of a matrix and the value vectors."""
 
-    def context(self, layer: Layer, heads: Tensor | None) -> Tensor:
+    def context(self, layer: ObservedLayer, heads: Tensor | None) -> Tensor:
         del heads
         examples = layer.examples
         slots = _slots(self, examples)[:, -examples.queries :]
@@ -438,18 +438,31 @@ def _dropped(attention: Tensor, examples: int, dropout: float) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Layer(ABC):
-    """A layer's attention; only the requested parts are computed.
+class ObservedLayer(ABC):
+    """A layer in which attention is observed.
 
     Args:
         index: index among the layers with attention.
         examples: the layout of the batch.
-        allowed: see `restrict`.
-        dropout: probability with which entries of attention and constants are dropped.
     """
 
     index: int
     examples: Examples
+
+    @abstractmethod
+    def outputs(self, attention: Tensor) -> Tensor:
+        """Return the outputs of all heads `[example, head, query, channel]` with attention `[..., query, key]`."""
+
+
+@dataclass(frozen=True)
+class Layer(ObservedLayer):
+    """A layer's attention; only the requested parts are computed.
+
+    Args:
+        allowed: see `restrict`.
+        dropout: probability with which entries of attention and constants are dropped.
+    """
+
     allowed: Tensor | None
     dropout: float
 
@@ -460,6 +473,9 @@ class Layer(ABC):
     @abstractmethod
     def values(self, heads: Tensor | None) -> Tensor:
         """Return the values of these heads (None: all), `[example, head, position, channel]`."""
+
+    def outputs(self, attention: Tensor) -> Tensor:
+        return attention @ self.values(None)
 
     def context(self, instruction: Keep | Replace | Mix) -> Tensor:
         """Return the context of all heads, `[example, head, position, channel]`."""

@@ -17,7 +17,14 @@ from torch import Tensor, nn
 
 from papa.data.packed import Packed
 from papa.errors import InputError, first_line
-from papa.model.attention import AttentionFacts, NotLookedUp, Observed, Session, SoftmaxCalls
+from papa.model.attention import (
+    AttentionFacts,
+    NotLookedUp,
+    Observed,
+    Session,
+    SoftmaxCalls,
+    running,
+)
 from papa.model.check import TOLERANCE, Padding, distance, tiny_batch
 from papa.model.forms import (
     MODULES,
@@ -208,8 +215,8 @@ class Trial:
             return self.form.states(self.base, batch)
 
     def _stock_states(self, batch: Packed) -> list[Tensor]:
-        """Return the states of a model with its own attention, which is not caught outside of a session."""
-        with unchanged(self.base):
+        """Return the states of a model with its own attention, which is not caught if no pass has begun."""
+        with unchanged(self.base), running(self.session):
             return PADDED.states(self.base, batch)
 
     def patch(self, name: str, known: AttentionFacts | None = None) -> Callable[[], None]:
@@ -247,7 +254,8 @@ class Trial:
         if not recorded:
             raise InputError(
                 f"{name} neither looks up its attention by name nor computes it as a softmax over all tokens, so "
-                "papa cannot replace it."
+                "papa cannot replace it; if it was loaded with another attention, load it with "
+                "attn_implementation='eager'."
             )
         heads = {call.attention.shape[1] for call in recorded}
         if len(heads) > 1:
@@ -358,11 +366,11 @@ class Trial:
 
         Some models use another attention for long inputs, and positions may matter only far apart.
         """
+        if self.facts.causal:  # its texts have no gaps
+            return 0.0
         text = only_last(tiny_batch(self.base, "after"))
         slots = min(slots_limit(self.full, self.form), LONG_LAYOUT)
-        used = text.slots
-        if not self.facts.causal:  # a decoder's text has no gaps
-            used = torch.linspace(0, slots - 1, text.n, device=used.device).long()
+        used = torch.linspace(0, slots - 1, text.n, device=text.slots.device).long()
         spread = Packed(text.ids, used, text.segments, text.lengths, slots)
         return distance(self.run(spread), self._stock_states(spread))
 
@@ -479,7 +487,7 @@ class Trial:
         """Return the attention that the stock model returns; None if it returns none, or scores before the softmax."""
         arguments = PADDED.arguments(self.base, text)
         try:
-            with unchanged(self.base):
+            with unchanged(self.base), running(self.session):
                 output = self.base(**arguments, **options_of(self.base), output_attentions=True)
             attention = torch.cat(list(output.attentions))
         except Exception:  # models without attentions raise many types of errors

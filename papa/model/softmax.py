@@ -9,7 +9,6 @@ it, too; `SoftmaxCalls` has the numbers of those that compute attention.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,16 +21,7 @@ from torch.overrides import TorchFunctionMode
 from papa.data.packed import Examples
 from papa.errors import InputError
 from papa.model.attention import Observed, Session
-from papa.model.replacement import (
-    Attending,
-    Keep,
-    Layer,
-    Matrices,
-    Mix,
-    Outputs,
-    Replace,
-    restrict,
-)
+from papa.model.replacement import Keep, Matrices, Mix, ObservedLayer, Outputs, Replace, restrict
 
 SOFTMAX = frozenset({torch.softmax, functional.softmax, Tensor.softmax})
 PRODUCTS = frozenset(
@@ -43,26 +33,13 @@ Product = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class CaughtLayer(Layer):
-    """A layer of a model with its own attention.
+class CaughtLayer(ObservedLayer):
+    """A layer of a model with its own attention; `product` multiplies attention by the values."""
 
-    Args:
-        attention: the model's attention, `[example, head, query, key]`.
-        product: multiplies attention by the values, `[example, head, query, channel]`.
-    """
-
-    attention: Tensor
     product: Product
 
-    def attending(self, heads: Tensor | None) -> Attending:
-        raise RuntimeError("a model's own attention has no queries and keys that papa can see")
-
-    def values(self, heads: Tensor | None) -> Tensor:
-        """Return the product of the identity and the values, which is the values."""
-        examples, per_layer, queries, keys = self.attention.shape
-        identity = torch.eye(queries, keys).to(self.attention)
-        values = self.product(identity.expand(examples, per_layer, -1, -1))
-        return values if heads is None else values[:, heads]
+    def outputs(self, attention: Tensor) -> Tensor:
+        return self.product(attention)
 
 
 class SoftmaxCatcher(TorchFunctionMode):
@@ -173,9 +150,6 @@ class SoftmaxCatcher(TorchFunctionMode):
         caught = CaughtLayer(
             layer,
             session.layout,
-            allowed=visible_keys(session, layer),
-            dropout=0.0,
-            attention=self.attention,
             product=lambda attention: _unflattened(product(attention), shape).permute(axes),
         )
         if session.observer is not None:
@@ -186,7 +160,7 @@ class SoftmaxCatcher(TorchFunctionMode):
         if isinstance(instruction, Keep) or not isinstance(instruction.substitute, Outputs):
             return result
         outputs = _unflattened(result, shape).permute(axes)
-        changed = with_outputs(instruction, caught, outputs)
+        changed = with_outputs(instruction, instruction.substitute, caught, outputs)
         inverse = torch.tensor(axes).argsort().tolist()
         return changed.permute(inverse).reshape(result.shape).contiguous()
 
@@ -203,26 +177,16 @@ class Recorded:
     attention: Tensor
 
 
-def catch(session: Session) -> None:
-    """Let a session catch the softmax of its model in every pass."""
-    session.catching = lambda: SoftmaxCatcher(session)
-
-
 def recorded_calls(session: Session, run: Callable[[], object]) -> list[Recorded]:
     """Run a model once, and return the calls of softmax whose result is multiplied by values."""
     recorded: list[Recorded] = []
-    catching, session.catching = session.catching, _recording(session, recorded)
+    catching = session.catching
+    session.catching = partial(SoftmaxCatcher, session, recorded)
     try:
         run()
     finally:
         session.catching = catching
     return recorded
-
-
-def _recording(
-    session: Session, recorded: list[Recorded]
-) -> Callable[[], AbstractContextManager[object]]:
-    return lambda: SoftmaxCatcher(session, recorded)
 
 
 def by_head(softmax: Tensor, examples: Examples) -> Tensor | None:
@@ -269,10 +233,12 @@ def axes_of(product: Product, attention: Tensor) -> tuple[int, ...]:
     return (*axes, channels)
 
 
-def with_outputs(instruction: Replace | Mix, layer: CaughtLayer, outputs: Tensor) -> Tensor:
+def with_outputs(
+    instruction: Replace | Mix, substitute: Outputs, layer: CaughtLayer, outputs: Tensor
+) -> Tensor:
     """Return outputs of heads `[example, head, query, channel]`, some of them replaced by or mixed with constants."""
     heads = instruction.heads if isinstance(instruction, Replace) else None
-    constants = instruction.substitute.context(layer, heads).to(outputs)
+    constants = substitute.context(layer, heads).to(outputs)
     if isinstance(instruction, Mix):
         return torch.lerp(constants, outputs, instruction.weights[..., None, None].to(outputs))
     kept = outputs.index_select(1, instruction.kept)

@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers
 from families import FAMILIES, close, laid, needs_t5, only, real, stock, stock_states
+from random_models import random_model
 from safetensors.torch import load_file, save_file
 from sizes import CHANNELS, HEADS, LAYERS, SLOTS, VOCABULARY
 
@@ -432,3 +433,23 @@ def test_a_checkpoint_without_its_prediction_head_has_states_but_no_logits(saved
     close(model.hidden_states(inputs), stock_states(stock, inputs))
     with pytest.raises(papa.InputError, match="BertModel has no head"):
         model.logits(inputs)
+
+
+@only("bert")
+def test_a_checkpoint_with_a_part_of_its_head_is_damaged(saved):
+    path = saved / "model.safetensors"
+    weights = load_file(path)
+    del weights["cls.predictions.transform.LayerNorm.bias"]
+    save_file(weights, path, {"format": "pt"})
+    with pytest.raises(papa.InputError, match="lack 1 tensor of the model"):
+        papa.load_model(saved)
+
+
+def test_tied_embeddings_are_the_head_of_a_decoder_saved_without_one(tmp_path):
+    stock = transformers.AutoModelForCausalLM.from_pretrained(random_model("gpt2")).eval()
+    stock.base_model.save_pretrained(tmp_path)
+    inputs = {"input_ids": torch.arange(1, 6)[None]}
+    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    with torch.no_grad():
+        expected = stock(**inputs).logits
+    close(papa.load_model(tmp_path, device="cpu").logits(inputs), expected)

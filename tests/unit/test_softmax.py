@@ -13,6 +13,9 @@ from torch import nn
 
 import papa
 from benchmarks.models import small_model
+from papa.data.tokens import Tokens
+from papa.model import settling
+from papa.model.attention import NotLookedUp
 from papa.model.check import distance, tiny_batch
 from papa.model.forms import PADDED
 
@@ -350,3 +353,123 @@ def test_falcon_runs_eagerly_and_gets_its_kernel_back():
     with papa.replaced_attention(stock, papa.Constants.of("uniform", 4, 4, 7)):
         assert stock.config._attn_implementation == "eager"
     assert stock.config._attn_implementation == "sdpa"
+
+
+def text_of(length):
+    ids = torch.arange(6, 6 + length)[None]
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def test_the_same_weights_give_the_same_states_whichever_way_attention_is_replaced(monkeypatch):
+    """BERT looks up its attention by name; here it is caught at the softmax, too."""
+    stock = small_model("bert")
+    by_name = papa.Model(copy.deepcopy(stock))
+
+    def not_looked_up(_):
+        raise NotLookedUp("no name")
+
+    monkeypatch.setattr(settling, "patch", not_looked_up)
+    caught = papa.Model(stock)
+    assert (by_name.form.rows, caught.form.rows) == ("packed", "compact")
+    batch = batch_for(by_name)
+    matrices = torch.rand(4, 4, batch.n, batch.n, generator=torch.Generator().manual_seed(0))
+    mixing = torch.linspace(0, 1, 16).view(4, 4)
+    half = [(layer, head) for layer in range(4) for head in range(layer % 2, 4, 2)]
+    for instruction in ((None,), (matrices, half), (matrices, None, mixing), (matrices,)):
+        expected, actual = (
+            model.run(batch, model.replacement(*instruction)) for model in (by_name, caught)
+        )
+        assert distance(actual, expected) < 1e-5
+
+
+def test_a_part_of_a_model_cannot_be_called_by_itself():
+    stock = small_model("mpnet")
+    constants = papa.Constants.of("uniform", 4, 4, 7)
+    refused = pytest.raises(papa.InputError, match="attention was called directly")
+    with papa.replaced_attention(stock, constants), refused:
+        stock.base_model(**text_of(7))
+    stock.base_model(**text_of(7))
+    model = papa.Model(stock)
+    with pytest.raises(papa.InputError, match=" was called directly"):
+        model.full(**text_of(7))
+    with pytest.raises(papa.InputError, match="already passed to papa"):
+        papa.Model(copy.deepcopy(model.full))
+
+
+def test_a_model_cannot_be_called_by_its_own_hook():
+    stock = gpt_neo()
+    constants = papa.Constants.of("uniform", 2, 3, 6)
+    inner = text_of(6)
+    with papa.replaced_attention(stock, constants):
+        hook = stock.transformer.h[0].register_forward_hook(lambda *_: stock(**inner) and None)
+        with pytest.raises(papa.InputError, match="called while it was running"):
+            stock(**inner)
+        hook.remove()
+        stock(**inner)
+
+
+def test_gradient_checkpointing_is_refused():
+    """It would compute layers again after the call, without constants."""
+    stock = gpt_neo().train()
+    stock.gradient_checkpointing_enable()
+    with papa.replaced_attention(stock, papa.Constants.of("uniform", 2, 3, 6)):
+        with pytest.raises(papa.InputError, match="gradient_checkpointing_disable"):
+            stock(**text_of(6))
+        stock.gradient_checkpointing_disable()
+        stock(**text_of(6)).logits.sum().backward()
+
+
+@pytest.mark.parametrize("argument", ["perm_mask", "target_mapping"])
+def test_xlnets_other_attention_is_refused(argument):
+    stock = small_model("xlnet")
+    constants = papa.Constants.of("uniform", 4, 4, 7)
+    refused = pytest.raises(papa.InputError, match=f"{argument} changes attention")
+    with papa.replaced_attention(stock, constants), refused:
+        stock(**text_of(7), **{argument: torch.zeros(1, 7, 7)})
+
+
+def test_dropout_is_off_after_passes_of_two_threads():
+    """The other thread starts while the first one runs with dropout."""
+    model = papa.Model(gpt_neo())
+    batch = model.pack(text_of(6))
+    waiting = []
+
+    def start_another(*_):
+        if not waiting:
+            waiting.append(threading.Thread(target=model.run, args=(batch,)))
+            waiting[0].start()
+            waiting[0].join(0.2)
+
+    model.model.wte.register_forward_hook(start_another)
+    model.run(batch, dropout=True)
+    waiting[0].join()
+    assert not any(module.training for module in model.full.modules())
+
+
+def test_hooks_of_users_keep_their_order():
+    stock = small_model("mpnet")
+    called = []
+    stock.register_forward_hook(lambda *_: called.append("first"))
+    stock.register_forward_hook(lambda *_: called.append("prepended"), prepend=True)
+    with papa.replaced_attention(stock, papa.Constants.of("uniform", 4, 4, 7)):
+        stock(**text_of(7))
+    assert called == ["prepended", "first"]
+
+
+@pytest.mark.parametrize("kind", ["bloom", "gpt_neo"])
+def test_outputs_of_heads_are_averaged_in_bfloat16(kind):
+    """Their softmax is in float32, and their values are not."""
+    stock = small_model(kind)
+    exact, rounded = (
+        papa.average_attention(papa.Model(model), [text_of(7)], kind="mean-output")
+        for model in (copy.deepcopy(stock), stock.to(torch.bfloat16))
+    )
+    close = {"atol": 0.03 * float(exact.mean.abs().max()), "rtol": 0.03}
+    torch.testing.assert_close(rounded.mean.float(), exact.mean.float(), **close)
+
+
+def test_all_slots_of_padded_texts_count_in_the_budget_of_tokens():
+    lists = {name: torch.arange(12) % 3 for name in ("ids", "slots", "segments")}
+    tokens = Tokens(lists, torch.full((4,), 3), "train", 0, 10)
+    assert [len(batch) for batch in tokens.batches(20)] == [4]
+    assert [len(batch) for batch in tokens.batches(20, padded=True)] == [2, 2]

@@ -436,13 +436,15 @@ def test_a_checkpoint_without_its_prediction_head_has_states_but_no_logits(saved
 
 
 @only("bert")
-def test_a_checkpoint_with_a_part_of_its_head_is_damaged(saved):
-    path = saved / "model.safetensors"
+def test_a_checkpoint_with_a_part_of_its_head_is_damaged(saved, tmp_path):
+    config = transformers.AutoConfig.from_pretrained(saved)
+    transformers.BertForMaskedLM(config).save_pretrained(tmp_path / "masked")
+    path = tmp_path / "masked/model.safetensors"
     weights = load_file(path)
     del weights["cls.predictions.transform.LayerNorm.bias"]
     save_file(weights, path, {"format": "pt"})
     with pytest.raises(papa.InputError, match="lack 1 tensor of the model"):
-        papa.load_model(saved)
+        papa.load_model(tmp_path / "masked")
 
 
 def test_tied_embeddings_are_the_head_of_a_decoder_saved_without_one(tmp_path):

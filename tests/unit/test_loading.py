@@ -15,7 +15,7 @@ from sizes import CHANNELS, HEADS, LAYERS, SLOTS, VOCABULARY
 
 import papa
 from papa.config.settings import FolderModel, Machine
-from papa.data.weights import model_source
+from papa.data.weights import float32_bytes, model_source
 from papa.model import forms, replacement, settling
 from papa.model.load import model_of
 from papa.model.replacement import kept_context, replacement_of
@@ -445,6 +445,19 @@ def test_a_checkpoint_with_a_part_of_its_head_is_damaged(saved, tmp_path):
     save_file(weights, path, {"format": "pt"})
     with pytest.raises(papa.InputError, match="lack 1 tensor of the model"):
         papa.load_model(tmp_path / "masked")
+
+
+def test_memory_of_weights_is_that_in_float32(tmp_path):
+    stock = transformers.AutoModel.from_pretrained(random_model("gpt2"))
+    expected = 4 * sum(weights.numel() for weights in stock.parameters())
+    for dtype, size in (
+        (torch.float32, "1GB"),
+        (torch.bfloat16, "20kB"),
+    ):  # in one file, in several
+        folder = tmp_path / size
+        stock.to(dtype).save_pretrained(folder, max_shard_size=size)
+        assert float32_bytes(str(folder), "m") == expected
+    assert len([*folder.glob("*.safetensors")]) > 1
 
 
 def test_tied_embeddings_are_the_head_of_a_decoder_saved_without_one(tmp_path):

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from papa.cli import app
 from papa.config.reading import config_of
+from papa.data.weights import float32_bytes
 from papa.jobs.plan import ASSUMED
 from papa.plan.study import Plan
 from papa.results.statistics import UNSEEN_UNITS, smallest_margin
@@ -98,6 +99,23 @@ def test_disk_follows_from_rows_words_and_sizes(plan):
         stage["stage"]: stage for stage in json.loads(plan(config, "--json").stdout)["stages"]
     }
     assert stages["average"]["disk_mb"] == pytest.approx(12 * 2 * (2 * 13**2 + 13 * 8) / 10**6)
+
+
+def test_memory_is_that_of_the_largest_job_of_a_stage(plan, monkeypatch):
+    """Weights, and what a pass keeps: for gradients of all layers, otherwise of one."""
+    sizes = {
+        stage["stage"]: stage["memory_mb"]
+        for stage in json.loads(plan(CONFIG, "--json").stdout)["stages"]
+    }
+    assert sizes["tokenize"] == sizes["probe"] == sizes["report"] == 1000
+    weights = float32_bytes("models/tiny", "tiny")
+    monkeypatch.setattr("papa.jobs.plan.float32_bytes", lambda *_: weights + 10**9)
+    larger = json.loads(plan(CONFIG, "--json").stdout)
+    for stage in larger["stages"]:
+        runs_model = stage["stage"] in ("average", "learn_lambda", "hidden_states")
+        added = stage["memory_mb"] - sizes[stage["stage"]]
+        assert added == pytest.approx(1000 if runs_model else 0)
+    assert larger["total"]["memory_mb"] == max(stage["memory_mb"] for stage in larger["stages"])
 
 
 def test_time_is_that_of_a_batch_times_the_passes(plan, monkeypatch):

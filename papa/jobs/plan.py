@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import torch
 
-from papa.config.measures import METRICS, NEXT, frequent_class, positive_class
+from papa.config.measures import METRICS, frequent_class, positive_class
 from papa.config.settings import Config, budget_on
 from papa.config.variant import Constant
 from papa.data.hub import HOW_TO_FETCH
@@ -297,7 +297,8 @@ def _memory(study: Plan, job: AnyJob, length: int) -> float:
         tokens = settings.training.batch_size * length
         layers = sizes["layers"]
         logits = 3
-    if getattr(settings, "target", None) is NEXT:
+    target = getattr(settings, "target", None)
+    if target is not None and not target.probed:  # the model's own head predicts
         needed += 4 * logits * LOGITS_AT_ONCE
         tokens = min(tokens, LOGITS_AT_ONCE // sizes["vocabulary"])
     per_token = STATES_KEPT * sizes["hidden"] + 4 * sizes["intermediate"]

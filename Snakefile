@@ -1,5 +1,6 @@
 import shlex
 import sys
+from pathlib import Path
 
 from snakemake.utils import min_version
 
@@ -12,21 +13,24 @@ if not workflow.configfiles:
 
 
 from papa.errors import InputError
-from papa.files import KEY_DIGITS
 from papa.jobs.start import end, planned
 
 try:
-    # The main process plans; a job on a cluster reads the plan that it wrote.
-    STUDY = planned(config, workflow.configfiles, workflow.is_main_process)
+    # The main process plans; a job on a cluster reads only the file that it wrote for the job.
+    STUDY = planned(config, workflow)
 except InputError as error:
     raise SystemExit(f"Error: {error}")
 
 THREADS = STUDY.threads
-MAKE = f"trap '' INT; {shlex.quote(sys.executable)} -P -m papa.plan.execute {STUDY.folder} {{wildcards.file:q}} {{threads}} {{log}}"
+RESULTS, MADE_FROM = STUDY.for_rules([STUDY.folder, STUDY.report])
+LOGS = f"{RESULTS}/logs"
+CAPTION = "workflow/report.rst"
+MAKE = f"trap '' INT; {shlex.quote(sys.executable)} -P -m papa.plan.execute {STUDY.folder} {{output[0]:q}} {{threads}} {{log}}"
 
 
-def waits(wildcards):
-    return STUDY.batches[wildcards.file[-KEY_DIGITS:]]["waits"]
+def needs(name):
+    """What the plan has as the input of this name, for the file that a rule makes."""
+    return lambda wildcards: STUDY.needs(getattr(wildcards, "file", MADE_FROM), name)
 
 
 def request(megabytes, minutes):
@@ -56,17 +60,15 @@ onsuccess:
     end(STUDY)
 
 
-# One rule for each stage, in the order of the paper. The input of a rule are the jobs of the plan that have to run before;
-# a file that exists needs no job. Outputs are `update`, so Snakemake never deletes a file that another run has made.
+# One rule for each stage, in the order of the paper. The plan knows which files a job reads. A file that exists is never
+# made again, and outputs are `update`, so Snakemake deletes no file that another study needs.
 
 
 rule tokenize:
-    input:
-        waits,
     output:
         update("results/cache/tokenize/{file}.parquet"),
     log:
-        f"{STUDY.folder}/logs/tokenize-{{file}}.log",
+        f"{LOGS}/tokenize-{{file}}.log",
     priority: 3
     resources:
         **LIGHT,
@@ -76,11 +78,11 @@ rule tokenize:
 
 rule average:
     input:
-        waits,
+        tokens=needs("tokens"),
     output:
         update("results/cache/average/{file}.h5"),
     log:
-        f"{STUDY.folder}/logs/average-{{file}}.log",
+        f"{LOGS}/average-{{file}}.log",
     priority: 3
     threads: THREADS
     resources:
@@ -89,13 +91,16 @@ rule average:
         MAKE
 
 
+# λ of every head, or its gradient, which is computed from hidden states.
 rule learn_lambda:
     input:
-        waits,
+        tokens=needs("tokens"),
+        averages=needs("averages"),
+        states=needs("states"),
     output:
         update("results/cache/learn_lambda/{file}.parquet"),
     log:
-        f"{STUDY.folder}/logs/learn_lambda-{{file}}.log",
+        f"{LOGS}/learn_lambda-{{file}}.log",
     priority: 2
     threads: THREADS
     resources:
@@ -104,14 +109,17 @@ rule learn_lambda:
         MAKE
 
 
-# Small states of several variants are one job. Unless `keep_hidden_states` is set, their last reader deletes them.
+# Small states of several variants are one job, and its output lists them. Unless `keep_hidden_states` is set, their last
+# reader deletes the states, but not the list.
 rule hidden_states:
     input:
-        waits,
+        tokens=needs("tokens"),
+        averages=needs("averages"),
+        order=needs("order"),
     output:
-        update(f"{STUDY.folder}/states/{{file}}.hidden"),
+        update(f"{RESULTS}/states/{{file}}.json"),
     log:
-        f"{STUDY.folder}/logs/hidden_states-{{file}}.log",
+        f"{LOGS}/hidden_states-{{file}}.log",
     priority: -1  # first read the states that are there
     threads: THREADS
     resources:
@@ -120,13 +128,15 @@ rule hidden_states:
         MAKE
 
 
+# All seeds and samples of a variant are one job. Snakemake knows only the file that is written last.
 rule probe:
     input:
-        waits,
+        tokens=needs("tokens"),
+        states=needs("states"),
     output:
         update("results/cache/probe/{file}.parquet"),
     log:
-        f"{STUDY.folder}/logs/probe-{{file}}.log",
+        f"{LOGS}/probe-{{file}}.log",
     threads: THREADS
     resources:
         **LIGHT,
@@ -137,11 +147,13 @@ rule probe:
 # Probes that read no stored states: trained constants, masked tokens, log-likelihoods, dropout of the published code.
 rule probe_encoder:
     input:
-        waits,
+        tokens=needs("tokens"),
+        averages=needs("averages"),
+        order=needs("order"),
     output:
         update("results/cache/probe_encoder/{file}.parquet"),
     log:
-        f"{STUDY.folder}/logs/probe_encoder-{{file}}.log",
+        f"{LOGS}/probe_encoder-{{file}}.log",
     threads: THREADS
     resources:
         **ENCODER,
@@ -149,15 +161,33 @@ rule probe_encoder:
         MAKE
 
 
+# The name of the file that is written last has the key of the report, so another config of this name makes a new report.
 rule report:
     input:
-        waits,
+        tokens=needs("tokens"),
+        averages=needs("averages"),
+        order=needs("order"),
+        predictions=needs("predictions"),
     output:
-        update(f"{STUDY.folder}/report/{{file}}.json"),
+        made_from=update(MADE_FROM),
+        page=[
+            update(report(path, caption=CAPTION, category="Report"))
+            for path in STUDY.in_folder("report")
+        ],
+        tables=[
+            update(report(path, caption=CAPTION, category="Tables"))
+            for path in STUDY.in_folder("tables")
+        ],
+        figures=[
+            update(report(path, caption=CAPTION, category="Figures"))
+            for path in STUDY.in_folder("figures")
+        ],
     log:
-        f"{STUDY.folder}/logs/report-{{file}}.log",
+        f"{LOGS}/report.log",
     localrule: True
     resources:
         **LIGHT,
+    params:
+        key=Path(MADE_FROM).stem,
     shell:
         MAKE

@@ -134,18 +134,17 @@ def measure(
 def run_here(study: Plan) -> None:
     """Run all batches of a plan in this process, in order; they share one copy of each model."""
     study.write()
-    plan = read_plan(study.results)
     for text in study.warnings:
         print(f"{WARNING}{text}", file=sys.stderr)
     with keeping_models():
-        for number, batch in enumerate(plan["batches"], 1):
+        for number, batch in enumerate(study.missing, 1):
             begin = time.monotonic()
-            result = run(plan, batch, str(study.results))
+            result = run(batch.content(), study.results)
             if (
                 "ipykernel" not in sys.modules
             ):  # a notebook would keep each line as an output of the cell
-                name = f"{batch['rule']} {batch['name']}"
-                line = f"{number} of {len(plan['batches'])}, {name}: {result} ({time.monotonic() - begin:.0f} s)"
+                name = f"{batch.rule} {batch.name}"
+                line = f"{number} of {len(study.missing)}, {name}: {result} ({time.monotonic() - begin:.0f} s)"
                 print(line, file=sys.stderr, flush=True)
 
 

@@ -28,6 +28,7 @@ from papa.data.weights import float32_bytes
 from papa.errors import WARNING, InputError, count, format_bytes, format_duration
 from papa.method.token_prediction import LOGITS_AT_ONCE
 from papa.model.load import model_of
+from papa.plan.batches import Batch
 from papa.plan.jobs import (
     AnyJob,
     Average,
@@ -38,7 +39,7 @@ from papa.plan.jobs import (
     Report,
     Tokenize,
 )
-from papa.plan.study import JobGroup, Plan
+from papa.plan.study import Plan
 from papa.plan.why import reasons
 from papa.results.statistics import UNSEEN_UNITS, smallest_margin
 from papa.results.table import Table, printable
@@ -196,7 +197,7 @@ def print_plan(estimates: Mapping[str, Any], out: Console) -> None:
 
 
 def _needs(
-    study: Plan, batch: JobGroup, rate: Callable[[str, int, int], float | None]
+    study: Plan, batch: Batch, rate: Callable[[str, int, int], float | None]
 ) -> dict[str, object]:
     """Return the stage of a batch, `NEEDS`, its threads, and whether it runs a model; `rate` times a model."""
     needs = {
@@ -252,7 +253,7 @@ def _sizes(study: Plan, model: str) -> dict[str, int]:
         return {}
 
 
-def _passes(batch: JobGroup) -> float:
+def _passes(batch: Batch) -> float:
     """Return the cost of a batch in passes of the model over all texts of its corpus."""
     match batch.jobs[0].settings:
         case LearnLambda(weights="lambda", training=training):

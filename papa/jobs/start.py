@@ -16,10 +16,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,12 +33,15 @@ from papa.config.reading import changed, config_of, read_yaml
 from papa.data.hub import fetch
 from papa.errors import WARNING, InputError, first_line
 from papa.jobs.stopping import resumable
-from papa.plan.jobs import HiddenStates
-from papa.plan.study import Plan, read_plan
+from papa.plan.batches import STUDY, Batch, key_in, read_job, settle
+from papa.plan.jobs import STAGES, HiddenStates
+from papa.plan.study import Plan
 from papa.plan.why import reasons
 
 if TYPE_CHECKING:
     from argparse import Namespace
+
+    from snakemake.workflow import Workflow
 
 CONFIG = Path("papa.yaml")
 """Default config of `papa run`, and default file of `papa init`."""
@@ -48,9 +52,12 @@ DEMO = Path("data/demo")
 """The texts of the demo, in a clone or an installed papa, and in the current folder."""
 
 
+TOKENS = "results/cache/tokenize/{file}.parquet"
+"""The output of the rule `tokenize`, which no workflow has twice."""
 SHOWING = (
     *(
         "dryrun",
+        "touch",
         "lint",
         "summary",
         "detailed_summary",
@@ -92,6 +99,8 @@ The first value is glibc's maximum. It must be set, because setting the second o
 """
 YOUNG_OBJECTS = 50_000
 """The number of new objects after which Python looks for unreachable cycles; its default is at most 2,000."""
+LONG_OUTPUT = {"--quiet", "-q", "--printshellcmds", "-p", "--verbose"}
+"""Options with which snakemake decides what `papa run` prints of its jobs."""
 _locks: list[int] = []
 
 
@@ -145,6 +154,7 @@ def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) 
     if cores and not re.fullmatch("all|[1-9][0-9]*", cores):  # snakemake waits for ever for a core
         raise InputError(f"--cores is {cores!r}, but must be all, or a whole number of at least 1.")
     shipped, local = home() / "workflow/profiles" / profile, profile == DEFAULT
+    short = profile in (DEFAULT, "gpu") and LONG_OUTPUT.isdisjoint(options)
     cores, memory = (
         cores or ("all" if local else None),
         f"mem_mb={psutil.virtual_memory().total // 10**6}",
@@ -155,6 +165,7 @@ def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) 
         *("--configfile", argument(config)),
         *(["--cores", cores] if cores else []),
         *(["--resources", memory] if local and "--resources" not in options else []),
+        *(["--quiet", "rules", "reason", "host"] if short else []),
         *("--nolock", "--keep-incomplete", "--ignore-incomplete"),
         *options,
     ]
@@ -180,7 +191,7 @@ def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -
     for study in called.studies:
         if called.options.dryrun and study.plan:
             print(*reasons(study.plan), sep="\n")
-        if study.plan and all(map(os.path.exists, study.wanted)):
+        if study.is_finished:
             show_results(Path(study.folder))
 
 
@@ -274,60 +285,143 @@ def check_cache() -> None:
 
 @dataclass(frozen=True)
 class Planned:
-    """The plan of a study for the Snakefile, made by the main process or read from the file that it wrote for its jobs.
+    """What the rules need to know of a study: planned by the main process, or read from the files that it wrote.
 
     Args:
-        folder: the folder of the study's results.
-        batches: the batches that have to run, by the digits of their keys.
-        plan: the plan; None in a job.
+        prefix: the prefix of all paths, if papa is a module in another workflow; Snakemake adds it to paths of rules.
+        folder: the folder of the study's results, with the prefix.
         threads: threads of a job that runs the encoder or trains probes.
+        report: the file that the report writes last.
+        files: the page, the tables and the figures.
         weights_mb: the size of the largest model's files of weights.
+        plan: the plan; None in a job.
+        complete: whether inputs are listed that the plan does not need; see `Batch.inputs`.
     """
 
+    prefix: str
     folder: str
-    batches: Mapping[str, dict[str, Any]]
     threads: int
-    plan: Plan | None = None
+    report: str
+    files: Sequence[str]
     weights_mb: int = 0
+    plan: Plan | None = None
+    complete: bool = True
+
+    @cached_property
+    def batches(self) -> dict[str, Batch]:
+        """The batches by the keys of all of their files."""
+        batches = self.plan.batches if self.plan else ()
+        by_key = {key_in(job.output): batch for batch in batches for job in batch.jobs}
+        return by_key | {batch.handle_key: batch for batch in batches}
 
     @property
     def wanted(self) -> list[str]:
-        """The handles of all batches but those of hidden states, which their last reader may have deleted."""
-        return [
-            batch["handle"]
-            for batch in self.batches.values()
-            if batch["rule"] != HiddenStates.stage
-        ]
+        """All files of the study that Snakemake knows but hidden states, which their last reader may have deleted."""
+        batches = self.plan.batches if self.plan else ()
+        handles = [batch.handle for batch in batches if batch.rule != HiddenStates.stage]
+        return self.for_rules([*handles, *self.files])
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the report and all of its files exist."""
+        return all(map(os.path.exists, (self.report, *self.files)))
+
+    def in_folder(self, name: str) -> list[str]:
+        """Return the files of the report in one of its folders."""
+        files = [path for path in self.files if Path(path).parent.name == name]
+        return self.for_rules(files)
+
+    def needs(self, path: str, name: str) -> list[str]:
+        """Return the files that a rule needs to make a file; `name` is that of the input."""
+        key = key_in(path)
+        if self.plan:
+            needed = self.batches[key].inputs(self.complete)
+        else:
+            needed = (read_job(self.folder, key) or {"inputs": {}})["inputs"]
+        return self.for_rules(needed.get(name, ()))
+
+    def for_rules(self, paths: Iterable[str]) -> list[str]:
+        """Return paths without the prefix."""
+        return [path.removeprefix(self.prefix) for path in paths]
 
 
-def planned(
-    config: Mapping[str, object], files: Iterable[str | Path], is_main_process: bool
-) -> Planned:
-    """Return the plan of a config that snakemake read from `files`; a job reads the plan that the main process wrote.
+def planned(config: Mapping[str, object], workflow: Workflow) -> Planned:
+    """Return the plan of a config that snakemake has read; a job reads what the main process wrote.
 
     Unless nothing is to be run, models and data that are only on the hub are downloaded first, because keys depend on
     their content.
 
     Raises:
-        InputError: the config, or a file or model in it, cannot be used.
+        InputError: the config, a file or model in it, or an option of snakemake cannot be used.
     """
     # Snakemake creates hundreds of objects for each job and keeps them. Looking through them again and again took a
     # third of the time of a dry run of 20,000 jobs.
     gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
     atexit.register(gc.freeze)
-    if not is_main_process:  # the config may have been edited since
-        folder = f"results/{config['name']}"
-        content = read_plan(folder)
-        return Planned(
-            folder,
-            {batch["key"]: batch for batch in content["batches"]},
-            content["config"]["threads"],
+    prefix = workflow.modifier.path_modifier.prefix or ""
+    if any(f"{prefix}{TOKENS}" in rule.output for rule in workflow.rules):
+        raise InputError(
+            "this workflow has two modules of papa, whose files have the same paths; give each module a `prefix:`."
         )
-    for path in files:
+    if not workflow.is_main_process:  # the config may have been edited since
+        folder = f"{prefix}results/{config['name']}"
+        study = read_job(folder, STUDY)
+        if study is None:
+            raise InputError(f"{folder} has no plan; start the workflow again.")
+        return Planned(prefix, folder, study["threads"], study["report"], study["files"])
+    for path in workflow.configfiles:
         read_yaml(path)
     called = _call.get()
     checked = config_of(changed(config, called.keys) if called else config)
-    folder, threads = f"results/{checked.name}", checked.threads
+    folder = f"{prefix}results/{checked.name}"
+    _set_environment()
+    options = called.options if called else _options()
+    if getattr(options, "delete_all_output", False):
+        raise InputError(
+            "--delete-all-output would delete files that other studies need; delete the folder of this study, and then "
+            "what no study needs, with `papa inspect results --prune`."
+        )
+    runs = not any(getattr(options, name, None) for name in SHOWING)
+    machine = fetch(checked, checked.machine, print) if runs else checked.machine
+    # a dry run also stores the tables that it reads, so the next one is fast, unless the folder is read-only
+    place = next(path for path in Path(folder, "x").absolute().parents if path.exists())
+    plan = Plan(
+        checked,
+        folder,
+        machine,
+        save=runs or os.access(place, os.W_OK),
+        forced=_forced(options, workflow.modifier.modify_rulename),
+    )
+    settle(plan.batches, [plan.report.output, *plan.report_files])
+    sizes = [
+        _weight_bytes(plan.model(name).folder)
+        for name in dict.fromkeys(model for model, _ in checked.pairs)
+    ]
+    started = Planned(
+        prefix=prefix,
+        folder=folder,
+        threads=checked.threads,
+        report=plan.report.output,
+        files=plan.report_files,
+        weights_mb=max(sizes) // 10**6,
+        plan=plan,
+        complete=options is None or "INPUT" in {each.name for each in options.rerun_triggers},
+    )
+    if called:
+        called.studies.append(started)
+    if (
+        runs
+    ):  # not in `onstart`, which snakemake does not call for a workflow that is used as a module
+        try:
+            begin(plan)
+        except (InputError, OSError):
+            if plan.missing:  # otherwise another run or a folder that is read-only is no fault
+                raise
+    return started
+
+
+def _set_environment() -> None:
+    """Set the environment of the jobs."""
     if (
         home() / "papa"
     ).is_dir():  # only for a clone: an installed papa's folder would shadow other modules
@@ -339,31 +433,21 @@ def planned(
     )
     for name, value in ALLOCATOR.items():
         os.environ.setdefault(name, value)
-    runs = not _only_shows()
-    machine = fetch(checked, checked.machine, print) if runs else checked.machine
-    # a dry run also stores the tables that it reads, so the next one is fast, unless the folder is read-only
-    place = next(path for path in Path(folder, "x").absolute().parents if path.exists())
-    plan = Plan(checked, folder, machine, save=runs or os.access(place, os.W_OK))
-    batches = {
-        batch.key: {"handle": batch.handle, "waits": batch.waits, "rule": batch.rule}
-        for batch in plan.missing
-    }
-    sizes = [
-        _weight_bytes(plan.model(name).folder)
-        for name in dict.fromkeys(model for model, _ in checked.pairs)
-    ]
-    started = Planned(folder, batches, threads, plan, max(sizes) // 10**6)
-    if called:
-        called.studies.append(started)
-    if (
-        runs and batches
-    ):  # not in `onstart`, which snakemake does not call for a workflow that is used as a module
-        begin(plan)
-    elif runs:
-        with suppress(InputError, OSError):  # another run, or a folder that is read-only
-            _locks.extend(lock(plan.results, plan.cache))
-            plan.write()  # the last one may be of another config of this name, and `--prune` keeps what it needs
-    return started
+
+
+def _forced(options: Namespace | None, renamed: Callable[[str], str]) -> set[str]:
+    """Return the stages, and the files, whose jobs snakemake was asked to run again.
+
+    `renamed` returns the name of a rule in the workflow, which a module may have changed.
+    """
+    if options is None:
+        return set()
+    if options.forceall:
+        return set(STAGES)
+    asked = {*(options.forcerun or ()), *((options.targets or ()) if options.force else ())}
+    return {stage for stage in STAGES if renamed(stage) in asked} | set(
+        map(os.path.normpath, asked)
+    )
 
 
 def _weight_bytes(folder: str) -> int:
@@ -376,30 +460,32 @@ def _weight_bytes(folder: str) -> int:
     return sum(file.stat().st_size for file in files)
 
 
-def _only_shows() -> bool:
-    """Return whether snakemake was called to show something, such as a dry run, and not to run jobs."""
+def _options() -> Namespace | None:
+    """Return the options of snakemake's command line; None if another program has started the workflow."""
     from snakemake.cli import parse_args
 
     try:
         with redirect_stderr(StringIO()), redirect_stdout(StringIO()):
-            options = called.options if (called := _call.get()) else parse_args(sys.argv[1:])[1]
-    except (SystemExit, Exception):  # another program has started the workflow
-        return False
-    return any(getattr(options, name, None) for name in SHOWING)
+            options: Namespace = parse_args(sys.argv[1:])[1]
+    except (SystemExit, Exception):
+        return None
+    return options
 
 
 def begin(plan: Plan) -> None:
     """Lock the results and the cache until this process ends, write the plan, and print why files are made."""
     _locks.extend(lock(plan.results, plan.cache))
     plan.write()
+    if not plan.missing:
+        return
     Path(plan.report.output).unlink(missing_ok=True)  # it is written last; now it is out of date
     for line in (*reasons(plan), *(f"{WARNING}{text}" for text in plan.warnings)):
         print(line, flush=True)
 
 
 def end(started: Planned) -> None:
-    """Print the summary, unless `papa run` will print it."""
-    if _call.get() is None:
+    """Print the results, if they are those of this study, unless `papa run` will print them."""
+    if _call.get() is None and started.is_finished:
         show_results(Path(started.folder))
 
 

@@ -15,46 +15,66 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from papa.errors import InputError, first_line, without_secrets
-from papa.files import KEY_DIGITS
+from papa.files import PathLike, write_json
 from papa.jobs import gpu
 from papa.jobs.stopping import stop_once
-from papa.plan.jobs import STAGES, Report
-from papa.plan.study import function_of, jobs_of, read_plan
+from papa.plan.batches import key_in, read_job
+from papa.plan.jobs import STAGES, Job, Report
+from papa.plan.study import function_of, read_plan
 
 Say = Callable[[str], None]
 log = logging.getLogger(__name__)
 
 
-def main(folder: str, file: str, threads: str, path: str) -> None:
-    """Run the batch that makes NAME-KEY in the plan of the study in `folder`; `path` is that of its log."""
-    plan, key = read_plan(folder), file[-KEY_DIGITS:]
-    batch = next((batch for batch in plan["batches"] if batch["key"] == key), None)
-    name = f"job {key}" if batch is None else f"{batch['rule']} {batch['name']}"
+def main(folder: str, output: str, threads: str, path: str) -> None:
+    """Run the batch of jobs that makes `output` for the study in `folder`; `path` is that of its log."""
+    batch = read_job(folder, key_in(output))
+    name = f"{batch['rule']} {batch['name']}" if batch else f"job {Path(output).stem}"
     with process(name, Path(path), threads) as say:
         if batch is None:
-            raise InputError(
-                f"another run has begun, whose plan in {folder} has no such job, so nothing is made."
-            )
+            say(without_work(output))
+            return
         if STAGES[batch["rule"]].runs_encoder:
-            gpu.claim(jobs_of(batch)[0].machine.device)
-        say(run(plan, batch, folder))
+            gpu.claim(Job.of_content(batch["jobs"][0]).machine.device)
+        say(run(batch, folder))
 
 
-def run(plan: dict[str, Any], batch: dict[str, Any], folder: str) -> str:
-    """Make the files of a batch that do not exist, and return the line that its stage reports."""
-    jobs = jobs_of(batch)
+def without_work(output: str) -> str:
+    """Return a line for a job that the plan does not need, although Snakemake runs it.
+
+    Raises:
+        InputError: its file does not exist, so the plan is that of another run.
+    """
+    if Path(output).parent.name == "states":
+        _write_listing(output, [])
+        return "no job reads these states"
+    if not os.path.exists(output):
+        raise InputError(f"another run has begun, whose plan does not make {output}.")
+    return "its files exist"
+
+
+def run(batch: dict[str, Any], folder: PathLike) -> str:
+    """Make the files of a batch, and return the line that its stage reports."""
+    jobs = [Job.of_content(content) for content in batch["jobs"]]
     if batch["rule"] == Report.stage:
         from papa.results.finished import Finished
         from papa.results.report import write_report
 
-        return write_report(jobs[0], Finished.of_plan(plan, folder))
-    lacking = [job for job in jobs if not os.path.exists(job.output)]
-    line = function_of(batch["rule"])(lacking) if lacking else "another run has made it"
-    for states in read_plan(folder)["deleted"]:  # a new run may have begun, with more readers
-        if all(map(os.path.exists, states["readers"])):
-            for path in states["files"]:
-                Path(path).unlink(missing_ok=True)
+        return write_report(jobs[0], Finished.of_plan(read_plan(folder), folder))
+    if not batch["forced"]:
+        jobs = [job for job in jobs if not os.path.exists(job.output)]
+    line = function_of(batch["rule"])(jobs) if jobs else "another run has made it"
+    if batch["listing"]:
+        _write_listing(batch["listing"], batch["name"])
+    for states in dict.fromkeys(job.reads["states"] for job in jobs if "states" in job.reads):
+        readers = read_job(folder, key_in(states))  # a new run may have begun, with more readers
+        if readers and all(map(os.path.exists, readers["readers"])):
+            Path(states).unlink(missing_ok=True)
     return line
+
+
+def _write_listing(path: str, states: object) -> None:
+    write_json({"states": states}, path)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ numbers. So a file that exists is up to date.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -33,6 +33,8 @@ class Settings(BaseModel):
     suffix: ClassVar[str] = ".parquet"
     runs_encoder: ClassVar[bool] = True
     """Whether the stage loads the model, and runs on the config's device."""
+    result: ClassVar[str] = ""
+    """The name of what the stage makes, as an input of other rules of the workflow."""
 
     def recorded(self) -> dict[str, object]:
         """Return the settings as JSON, without default values."""
@@ -74,6 +76,7 @@ class Tokenize(Settings):
     """
 
     stage = "tokenize"
+    result = "tokens"
     runs_encoder = False
 
     slots: int
@@ -88,6 +91,7 @@ class Average(Settings):
     """
 
     stage = "average"
+    result = "averages"
     suffix = ".h5"
 
     kind: str = "average"
@@ -116,6 +120,7 @@ class LearnLambda(OfTask):
     """
 
     stage = "learn_lambda"
+    result = "order"
 
     constant: str
     """the kind of constant (`Constant.start`)"""
@@ -130,6 +135,7 @@ class HiddenStates(Settings):
     """
 
     stage = "hidden_states"
+    result = "states"
     suffix = ".hidden"
 
     constant: str | None = None
@@ -155,6 +161,7 @@ class Probe(OfTask):
     """
 
     stage = "probe"
+    result = "predictions"
     runs_encoder = False
 
     sample: int = 0
@@ -241,6 +248,32 @@ class Job(Generic[S]):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and (self.output, self.about) == (other.output, other.about)
+
+    def content(self) -> dict[str, Any]:
+        """Return the job as JSON, from which `of_content` makes it again."""
+        return {
+            "stage": self.stage,
+            "settings": self.settings.model_dump(mode="json"),
+            "inputs": self.inputs,
+            "reads": self.reads,
+            "name": self.name,
+            "folder": self.folder,
+            "about": self.about,
+            "machine": asdict(self.machine),
+        }
+
+    @staticmethod
+    def of_content(content: Mapping[str, Any]) -> AnyJob:
+        """Return the job with this content."""
+        return Job(
+            settings=STAGES[content["stage"]].model_validate(content["settings"]),
+            inputs=content["inputs"],
+            reads=content["reads"],
+            name=content["name"],
+            folder=content["folder"],
+            about=content["about"],
+            machine=Machine(**content["machine"]),
+        )
 
     def named_like(self, path: PathLike) -> Job[S]:
         """Return the job with the folder and the name of an existing file of its key; only the key counts."""

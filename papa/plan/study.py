@@ -1,29 +1,30 @@
-"""The plan of a study: the jobs of a config, and the batches of jobs that have to run.
+"""The plan of a study: the jobs of a config, in batches, and which of them have to run.
 
-A file that exists is up to date, so the plan consists of what is missing. Planning reads digests and the files' names;
-it runs no model.
+A file that exists is up to date, so only what is missing has to run. Planning reads digests and the files' names; it
+runs no model.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
-from graphlib import TopologicalSorter
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from papa.config.settings import Config, Grid, Machine
+from papa.config.settings import RUN, Config, Grid, Machine
 from papa.config.variant import BY_LAMBDA, ORIGINAL, RANDOM, SEEDED, Constant, Order, Variant
 from papa.data.digests import digest_of_file
 from papa.data.prepare import Prepared, prepared
 from papa.data.weights import ModelFiles, model_source
 from papa.errors import InputError, first_line
 from papa.files import KEY_DIGITS, PathLike, Record, digest_of_json, read_json, write_json
+from papa.plan.batches import JOBS, STUDY, Batch, find_missing, key_in, linked, write_jobs
 from papa.plan.jobs import (
+    LONGEST_NAME,
     STAGES,
     AnyJob,
     Average,
@@ -50,33 +51,6 @@ Needs = dict[str, tuple[str | None, str | None]]
 """The key and the path of each input of a job; None for what is only read, or only in the key."""
 
 
-@dataclass
-class JobGroup:
-    """Jobs of one stage that run together in one process, such as the seeds of a probe.
-
-    Args:
-        rule: the rule of the workflow, which is named after the stage.
-        name: a name for people.
-        jobs: the jobs, in the order in which they run.
-        waits: the handles of the batches that have to run before this one.
-    """
-
-    rule: str
-    name: str
-    jobs: list[AnyJob]
-    waits: list[str] = field(default_factory=list)
-
-    @property
-    def handle(self) -> str:
-        """The only path that Snakemake knows: the file that is written last."""
-        return self.jobs[-1].output
-
-    @property
-    def key(self) -> str:
-        """The digits at the end of the handle's name."""
-        return Path(self.handle).stem[-KEY_DIGITS:]
-
-
 class Plan:
     """The jobs of a config, and what is missing of them.
 
@@ -86,6 +60,7 @@ class Plan:
         machine: where models and data are on this machine; by default as the config says.
         cache: the folder of the cache.
         save: whether the tables of corpora that are read are stored in the cache.
+        forced: names of rules, and paths of files, whose jobs run although their files exist.
     """
 
     def __init__(
@@ -95,12 +70,15 @@ class Plan:
         machine: Machine | None = None,
         cache: PathLike | None = None,
         save: bool = True,
+        forced: Collection[str] = (),
     ):
-        self.config, self.results = config, Path(results)
+        self.config = config
+        self.results = Path(results)
         self.machine = machine or config.machine
         self.cache = self.results.parent / "cache" if cache is None else Path(cache)
         self.grids: dict[str, Grid] = config.analyses
         self._save = save
+        self._forced = forced
         self._states: dict[str, AnyJob] = {}
         """The jobs of hidden states by path; those of one key are one job."""
 
@@ -399,82 +377,83 @@ class Plan:
         folder = str(self.results / "report")
         return Job(Report(config=self.config.shown()), inputs, {}, "made-from", folder, {})
 
-    @property
-    def reported(self) -> bool:
-        """Whether the report has been written, and all of its tables and figures are still there."""
-        if not os.path.exists(self.report.output):
-            return False
-        return all(
-            (self.results / name).exists() for name in read_json(self.report.output)["files"]
-        )
+    @cached_property
+    def report_files(self) -> list[str]:
+        """The page, tables and figures that every report of this config has, and those that this report wrote."""
+        names = ["summary", "claims", *self.grids]
+        files = ["report/index.html", "tables/claims.json"]
+        files += [
+            f"tables/{name}.{suffix}" for name in names for suffix in ("parquet", "md", "tex")
+        ]
+        files += [f"tables/{name}.parquet" for name in ("runs", "heads", "outcomes")]
+        for name, grid in self.grids.items():
+            if name == RUN or set(grid.fractions) - {"0", "1"}:
+                files += [f"figures/{name}.{suffix}" for suffix in ("svg", "png")]
+        if os.path.exists(self.report.output):
+            files += read_json(self.report.output)["files"]
+        return [str(self.results / file) for file in dict.fromkeys(files)]
 
     @cached_property
-    def missing(self) -> list[JobGroup]:
-        """The batches that have to run, each after those that it needs."""
-        lacking: dict[str, AnyJob] = {}  # tasks that only differ in their names share files
+    def batches(self) -> list[Batch]:
+        """All batches of the study, each after those that it needs; what of them has to run is marked."""
+        jobs = dict[str, AnyJob]()  # tasks that only differ in their names share files
         for job in self.jobs:
-            if not os.path.exists(job.output):
-                lacking.setdefault(job.output, job)
-        wanted = dict.fromkeys(lacking.values())
-        stored: dict[tuple[str, str], dict[AnyJob, None]] = {}
-        for job in lacking.values():
-            if "states" in job.reads and not os.path.exists(job.reads["states"]):
-                states = self._states[job.reads["states"]]
-                owner = states.about["model"], states.about["task"] or states.about["corpus"]
-                stored.setdefault(owner, {})[states] = None
-        together: dict[str, list[AnyJob]] = {}  # averages of the same tokens share a process
-        for job in (job for job in wanted if not isinstance(job.settings, Probe)):
-            shared = (
-                f"averages of {job.reads['tokens']}"
-                if isinstance(job.settings, Average)
-                else job.output
-            )
-            together.setdefault(shared, []).append(job)
-        batches = [JobGroup(jobs[0].stage, jobs[0].name, jobs) for jobs in together.values()]
-        batches += [
-            batch
-            for owner, jobs in stored.items()
-            for batch in self._together("-".join(owner), jobs)
-        ]
-        for group in self.probes:
-            if jobs := [job for job in group if job in wanted]:
-                name = jobs[0].name.rpartition("-")[0].removesuffix("-resample")
-                batches.append(JobGroup(jobs[0].stage, name, jobs))
-        if batches or not self.reported:
-            batches.append(JobGroup(Report.stage, self.config.name, [self.report]))
-        makers = {job.output: batch for batch in batches for job in batch.jobs}
-        for batch in batches:
-            needed = {
-                makers[path].handle
-                for job in batch.jobs
-                for path in job.reads.values()
-                if path in makers
-            }
-            if batch.rule == Report.stage:
-                needed = {
-                    each.handle
-                    for each in batches
-                    if each is not batch and each.rule != HiddenStates.stage
-                }
-            batch.waits = sorted(needed)
-        before = {
-            batch.handle: batch.waits for batch in batches
-        }  # gradients, unlike λ, read hidden states
-        place = {
-            handle: number for number, handle in enumerate(TopologicalSorter(before).static_order())
-        }
-        return sorted(batches, key=lambda batch: place[batch.handle])
+            jobs.setdefault(job.output, job)
+        batches = [*self._of_states(jobs.values()), *self._of_files(jobs)]
+        batches.append(Batch(Report.stage, self.config.name, [self.report]))
+        batches = linked(batches)
+        reported = all(map(os.path.exists, [self.report.output, *self.report_files]))
+        find_missing(batches, reported, self._forced)
+        return batches
 
-    def _together(self, name: str, jobs: Iterable[AnyJob]) -> Iterable[JobGroup]:
-        """Yield batches of hidden states that are made by one process, because together they are small."""
-        batch, size = JobGroup(HiddenStates.stage, name, []), 0
-        for job in jobs:
-            size += self._bytes(job)
-            if batch.jobs and size > TOGETHER:
-                yield batch
-                batch, size = JobGroup(HiddenStates.stage, name, []), self._bytes(job)
-            batch.jobs.append(job)
-        yield batch
+    def _of_files(self, jobs: Mapping[str, AnyJob]) -> Iterator[Batch]:
+        """Yield batches of the cache's files: the probes of a variant, and the averages of the same tokens."""
+        companies = {
+            job.output: f"probes {number}"
+            for number, group in enumerate(self.probes)
+            for job in group
+        }
+        together = dict[str, list[AnyJob]]()
+        for path, job in jobs.items():
+            company = companies.get(path, path)
+            if isinstance(job.settings, Average):
+                company = f"averages of {job.reads['tokens']}"
+            together.setdefault(company, []).append(job)
+        for group in together.values():
+            name = group[0].name
+            if isinstance(group[0].settings, Probe):
+                name = name.rpartition("-")[0].removesuffix("-resample")
+            yield Batch(group[0].stage, name, group)
+
+    def _of_states(self, jobs: Iterable[AnyJob]) -> Iterator[Batch]:
+        """Yield batches of the hidden states that jobs read; together, those of a batch are small."""
+        readers = [job for job in jobs if "states" in job.reads]
+        # gradients are computed from states, so these cannot wait for the states of an order by gradient
+        before = {job.reads["states"] for job in readers if isinstance(job.settings, LearnLambda)}
+        owned = dict[tuple[str, str, bool], dict[AnyJob, None]]()
+        for path in dict.fromkeys(job.reads["states"] for job in readers):
+            about = self._states[path].about
+            owner = about["model"], about["task"] or about["corpus"], path in before
+            owned.setdefault(owner, {})[self._states[path]] = None
+        for owner, states in owned.items():
+            groups = list[list[AnyJob]]()
+            size = 0
+            for job in states:
+                size += self._bytes(job)
+                if not groups or size > TOGETHER:
+                    groups.append([])
+                    size = self._bytes(job)
+                groups[-1].append(job)
+            name = f"{owner[0]}-{owner[1]}"
+            for number, group in enumerate(groups):
+                key = digest_of_json([*owner, number])[:KEY_DIGITS]
+                listing = self.results / "states" / f"{name[:LONGEST_NAME]}-{key}.json"
+                yield Batch(HiddenStates.stage, name, group, str(listing))
+
+    @cached_property
+    def missing(self) -> list[Batch]:
+        """The batches that have to run, with only the jobs that have to run."""
+        return [replace(batch, jobs=list(batch.lacking)) for batch in self.batches if batch.lacking]
 
     def _bytes(self, job: AnyJob) -> int:
         """Return the most bytes that the hidden states of a corpus can have."""
@@ -494,20 +473,7 @@ class Plan:
 
     def content(self) -> dict[str, Any]:
         """Return what jobs and people need to know of the plan, as JSON."""
-        batches, kept = self.missing, self.config.keep_hidden_states
-        readers = [job for batch in batches for job in batch.jobs if "states" in job.reads]
-        makers = {job.output: batch.handle for batch in batches for job in batch.jobs}
-        shared: dict[
-            str, dict[str, list[str]]
-        ] = {}  # Snakemake knows the states of one batch as one file
-        for job in readers:
-            states = job.reads["states"]
-            entry = shared.setdefault(makers.get(states, states), {"files": [], "readers": []})
-            entry["files"].append(states)
-            entry["readers"].append(job.output)
-        stored = {
-            job.reads["states"] for job in (self.jobs if kept else readers) if "states" in job.reads
-        }
+        listings = [batch.listing for batch in self.batches if batch.listing]
         artefacts = [
             {
                 "stage": job.stage,
@@ -526,36 +492,36 @@ class Plan:
             "config": self.config.model_dump(mode="json", exclude_none=True),
             "data": {name: os.path.relpath(self.data(name).path, self.results) for name in corpora},
             "artefacts": artefacts,
-            "states": sorted(os.path.relpath(path, self.results) for path in stored),
-            "deleted": [] if kept else list(shared.values()),
-            "batches": [self._batch(batch) for batch in batches],
+            "states": sorted(
+                os.path.relpath(path, self.results) for path in [*listings, *self._states_to_store]
+            ),
         }
 
-    def _batch(self, batch: JobGroup) -> dict[str, Any]:
-        jobs = [
-            {
-                "stage": job.stage,
-                "settings": job.settings.model_dump(mode="json"),
-                **{
-                    name: getattr(job, name)
-                    for name in ("inputs", "reads", "name", "folder", "about")
-                },
-                "machine": asdict(job.machine),
-            }
-            for job in batch.jobs
-        ]
-        return {
-            "key": batch.key,
-            "rule": batch.rule,
-            "name": batch.name,
-            "handle": batch.handle,
-            "waits": batch.waits,
-            "jobs": jobs,
-        }
+    @property
+    def _states_to_store(self) -> set[str]:
+        """The hidden states that are kept, or that a job that has to run reads."""
+        kept = self.config.keep_hidden_states
+        jobs = [job for batch in self.batches for job in (batch.jobs if kept else batch.lacking)]
+        return {job.reads["states"] for job in jobs if "states" in job.reads}
 
     def write(self) -> None:
-        """Write plan.json; jobs read only this, so a config that is edited during a run changes no job."""
+        """Write plan.json, and the files of the jobs; a config that is edited during a run changes no job."""
         write_json(self.content(), self.results / PLAN)
+        contents: dict[str, object] = {
+            batch.handle_key: batch.content() for batch in self.batches if batch.lacking
+        }
+        contents[STUDY] = {
+            "threads": self.config.threads,
+            "report": self.report.output,
+            "files": self.report_files,
+        }
+        if not self.config.keep_hidden_states:
+            readers = {path: list[str]() for path in sorted(self._states_to_store)}
+            for job in self.jobs:
+                if (states := job.reads.get("states")) in readers:
+                    readers[states].append(job.output)
+            contents |= {key_in(path): {"readers": paths} for path, paths in readers.items()}
+        write_jobs(self.results / JOBS, contents)
 
 
 def function_of(stage: str) -> Callable[[Sequence[Any]], str]:
@@ -577,18 +543,6 @@ def function_of(stage: str) -> Callable[[Sequence[Any]], str]:
         LearnLambda.stage: learn_weights,
     }
     return functions.get(stage, store_states)
-
-
-def jobs_of(batch: dict[str, Any]) -> list[AnyJob]:
-    """Return the jobs of a batch in plan.json."""
-    return [
-        Job(
-            STAGES[job["stage"]].model_validate(job["settings"]),
-            **{name: job[name] for name in ("inputs", "reads", "name", "folder", "about")},
-            machine=Machine(**job["machine"]),
-        )
-        for job in batch["jobs"]
-    ]
 
 
 def read_plan(folder: PathLike) -> dict[str, Any]:

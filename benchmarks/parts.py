@@ -26,8 +26,8 @@ AVERAGE = "published-average.safetensors"
 
 def job_of(settings: Settings, stage: str) -> AnyJob:
     """Return the job of a stage at the fraction and with the seed of the settings, from the plan in the work folder."""
-    from papa.plan.jobs import HiddenStates
-    from papa.plan.study import jobs_of, read_plan
+    from papa.plan.batches import JOBS
+    from papa.plan.jobs import HiddenStates, Job
 
     fraction, seed = str(settings["fraction"]), settings.get("seed", 1)
 
@@ -39,7 +39,9 @@ def job_of(settings: Settings, stage: str) -> AnyJob:
             seed,
         )
 
-    jobs = [job for batch in read_plan(settings["work"])["batches"] for job in jobs_of(batch)]
+    files = sorted(Path(settings["work"], JOBS).glob("*.json"))
+    batches = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    jobs = [Job.of_content(job) for batch in batches for job in batch.get("jobs", ())]
     return next(job for job in jobs if job.stage == stage and wanted(job))
 
 

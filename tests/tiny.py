@@ -11,6 +11,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import yaml
 from pydantic import TypeAdapter
@@ -110,6 +111,16 @@ def on_a_terminal(command, **settings):
             received += part
     os.close(ours)
     return received.decode(), process.wait(timeout=60)
+
+
+def workflow_of(is_main_process=True):
+    """Stands in for what a Snakefile knows of its workflow."""
+    modifier = SimpleNamespace(
+        path_modifier=SimpleNamespace(prefix=None), modify_rulename=lambda name: name
+    )
+    return SimpleNamespace(
+        modifier=modifier, rules=[], is_main_process=is_main_process, configfiles=[]
+    )
 
 
 class Copy:

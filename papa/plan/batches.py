@@ -166,7 +166,7 @@ def settle(batches: Sequence[Batch], reported: Iterable[PathLike]) -> None:
     for batch in batches:
         times[batch] = max((times[needed] for needed in batch.all_needs), default=0)
         if batch.lacking:
-            if batch.listing:
+            if batch.listing and not batch.forced:
                 with suppress(OSError):
                     os.unlink(batch.listing)
             continue

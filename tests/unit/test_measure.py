@@ -21,7 +21,7 @@ from papa.files import read_table
 from papa.jobs.measure import _data_of
 from papa.jobs.start import locked
 from papa.plan import execute
-from papa.plan.study import Plan, read_plan
+from papa.plan.study import Plan
 
 WORDS = "abcdefgh"
 ROLES = {"first": "sentence", "label": "mood"}
@@ -90,7 +90,7 @@ def test_finished_jobs_are_not_repeated(study, folder, tmp_path, monkeypatch):
     run = execute.run
     monkeypatch.setattr(
         "papa.jobs.measure.run",
-        lambda plan, batch, *at: made.append(batch["rule"]) or run(plan, batch, *at),
+        lambda batch, *at: made.append(batch["rule"]) or run(batch, *at),
     )
     assert measured(folder, study.folder).curve.equals(study.curve) and made == []
     assert measured(folder, changed, margin=0.5).claims["margin"] == 0.5 and made == ["report"]
@@ -101,9 +101,8 @@ def test_scores_are_those_of_jobs_that_each_load_the_model(study, tmp_path):
     """As processes of the workflow do."""
     other = Plan(study.config, tmp_path / "other")
     other.write()
-    plan = read_plan(other.results)
-    for batch in plan["batches"]:
-        execute.run(plan, batch, other.results)
+    for batch in other.missing:
+        execute.run(batch.content(), other.results)
     expected = read_table(tmp_path / "other" / "tables" / "summary.parquet").to_pandas()
     actual = read_table(study.folder / "tables" / "summary.parquet").to_pandas()
     pd.testing.assert_frame_equal(actual, expected)

@@ -22,7 +22,6 @@ PLANNED = {
     "artefacts": [
         {"path": f"../cache/probe/{NAMES['needed']}.parquet", "inputs": {"model": "here"}}
     ],
-    "batches": [],
     "states": [f"states/{NAMES['kept']}.hidden"],
 }
 

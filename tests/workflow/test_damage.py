@@ -3,7 +3,6 @@
 Which damage to a format is found is tested with the formats (tests/unit/test_files.py, test_hidden.py).
 """
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +13,8 @@ from papa.config.reading import config_of
 from papa.errors import InputError
 from papa.files import REBUILD, digest_of_table, read_table
 from papa.plan.execute import run
-from papa.plan.jobs import AnyJob, Report
-from papa.plan.study import PLAN, Plan, function_of
+from papa.plan.jobs import AnyJob
+from papa.plan.study import Plan, function_of
 
 RESULTS = Path("results/tiny")
 READS = [
@@ -119,12 +118,14 @@ def test_damage_is_said_and_nothing_made(jobs, tmp_path, stage, name):
 @pytest.mark.usefixtures("no_figures")
 @pytest.mark.parametrize("stage", ["tokenize", "learn_lambda", "probe", "data"])
 def test_damage_is_said_by_the_report(jobs, stage):
-    plan = json.loads((RESULTS / PLAN).read_text())
-    [batch] = [batch for batch in plan["batches"] if batch["rule"] == Report.stage]
-    made = Path(batch["handle"])
+    [batch] = [
+        batch for batch in Plan(config_of(CONFIG), RESULTS).batches if batch.rule == "report"
+    ]
+    made = Path(batch.handle)
     made.unlink(missing_ok=True)
     path = next(Path("results/cache", stage).glob("*.parquet"))
-    checked(path, made, lambda: run(plan, batch, str(RESULTS)))
+    content = batch.content() | {"jobs": [job.content() for job in batch.jobs]}
+    checked(path, made, lambda: run(content, RESULTS))
 
 
 def test_a_damaged_table_of_a_corpus_is_said_before_any_job_runs(jobs):

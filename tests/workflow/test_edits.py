@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from test_decoder import write_decoder
-from tiny import ABSENT, ROWS, WORDS, Copy, with_keys, write_data, write_model
+from tiny import ABSENT, ROWS, WORDS, Copy, with_keys, workflow_of, write_data, write_model
 from tiny import CONFIG as TINY
 
 from papa.config.reading import config_of
@@ -29,7 +29,7 @@ from papa.jobs.inspect import unneeded
 from papa.jobs.measure import run_here
 from papa.jobs.start import planned
 from papa.plan.execute import run
-from papa.plan.study import Plan, read_plan
+from papa.plan.study import Plan
 
 STEPS = 12
 """Steps of the walk; each costs about two runs of the study."""
@@ -472,7 +472,7 @@ def test_only_what_an_edit_changes_is_computed(computed_copy: Copy, edit: str, c
 def test_states_that_are_not_kept_are_gone_and_change_no_number():
     one, two = ({**CONFIG, "keep_hidden_states": keep} for keep in (True, False))
     assert finish(one, Path("kept")) is None and finish(two, Path("gone")) is None
-    assert [len([*Path(name).glob("states/*")]) for name in ("kept", "gone")] == [6, 0]
+    assert [len([*Path(name).glob("states/*.hidden")]) for name in ("kept", "gone")] == [6, 0]
     assert tables_in(Path("kept")) == tables_in(Path("gone"))
     assert not unneeded(Path("kept"))
 
@@ -486,9 +486,8 @@ def test_a_run_with_nothing_to_do_makes_its_plan_that_of_its_folder_again(
     run_here(Plan(study, Path("results/walk")))
     Plan(other, Path("results/walk")).write()
     assert unneeded(Path("results"))
-    assert not planned(with_keys(CONFIG, {"run.seeds": [1]}), [], True).batches and not unneeded(
-        Path("results")
-    )
+    again = planned(with_keys(CONFIG, {"run.seeds": [1]}), workflow_of())
+    assert not again.plan.missing and not unneeded(Path("results"))
 
 
 @pytest.mark.usefixtures("no_figures", "files")
@@ -497,14 +496,14 @@ def test_states_stay_for_readers_that_another_run_has_added():
         with_keys(CONFIG, {"keep_hidden_states": False, "run.seeds": seeds})
         for seeds in ([1], [1, 2])
     )
-    plan_of(one, Path("s")).write()
-    old = read_plan("s")
-    *before, last = [batch for batch in old["batches"] if batch["rule"] != "report"]
+    old = plan_of(one, Path("s"))
+    old.write()
+    *before, last, _ = old.missing
     for batch in before:
-        run(old, batch, "s")
+        run(batch.content(), "s")
     plan_of(two, Path("s")).write()
-    run(old, last, "s")
-    assert Path(last["jobs"][0]["reads"]["states"]).exists() and finish(two, Path("s")) is None
+    run(last.content(), "s")
+    assert Path(last.jobs[0].reads["states"]).exists() and finish(two, Path("s")) is None
 
 
 @pytest.mark.usefixtures("no_figures", "files")

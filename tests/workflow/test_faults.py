@@ -22,14 +22,14 @@ from typing import Any
 import psutil
 import pytest
 from comparing import all_intact, results_in, same_results
-from tiny import CONFIG, REPOSITORY, Copy, with_keys
+from tiny import CONFIG, REPOSITORY, Copy, with_keys, workflow_of
 
 from papa.jobs.start import planned
 
 pytestmark = pytest.mark.slow
 RESULTS = Path("results/tiny")
 STATES, PROBE = (
-    "results/tiny/states/tiny-animals-*",
+    "results/tiny/states/tiny-animals-*.hidden",
     "results/cache/probe/tiny-animals-average-lambda-0-*",
 )
 TOKENS, WEIGHTS = (
@@ -290,15 +290,17 @@ def test_two_configs_at_once_share_one_cache(computed, fresh_copy):
 def test_a_job_reads_only_the_plan(unfinished, monkeypatch):
     """On a cluster, each job parses the Snakefile again, after the config or the data may have been edited."""
     monkeypatch.chdir(unfinished.folder)
-    before = planned(CONFIG, [], True)
+    before = planned(CONFIG, workflow_of())
     before.plan.write()
     shutil.rmtree("data")
     shutil.rmtree("models")
-    after = planned(with_keys(CONFIG, {"run.fractions": ["0"], "threads": 1}), [], False)
-    assert [batch["handle"] for batch in after.batches.values()] == [
-        batch["handle"] for batch in before.batches.values()
-    ]
-    words = ["-m", "papa.plan.execute", before.folder, "0" * 16, "1", "log"]
+    edited = with_keys(CONFIG, {"run.fractions": ["0"], "threads": 1})
+    after = planned(edited, workflow_of(is_main_process=False))
+    assert (after.threads, after.files) == (before.threads, before.files)
+    for batch in before.plan.missing:
+        for name, paths in batch.inputs().items():
+            assert after.needs(batch.handle, name) == before.needs(batch.handle, name) == paths
+    words = ["-m", "papa.plan.execute", before.folder, f"none-{'0' * 16}.h5", "1", "log"]
     late = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
     assert (
         late.returncode == 1

@@ -63,7 +63,8 @@ class Record:
     @cached_property
     def key(self) -> str:
         """The key of the artefact: the digest of its record, 40 hexadecimal digits."""
-        return digest_of_json(asdict(self))
+        names = ("stage", "version", "settings", "inputs")  # `asdict` would copy them, which is slow
+        return digest_of_json({name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,8 @@ class Plan:
         reads = {need: path for need, (_, path) in needs.items() if path is not None}
         machine = Machine(device=self.machine.device, token_budget=self.machine.token_budget)
         job = Job(settings, inputs, reads, name, str(folder), about, machine)
-        return job.named_like(self._made(folder).setdefault(job.key[:KEY_DIGITS], job.output))
+        path = self._made(folder).setdefault(job.key[:KEY_DIGITS], job.output)
+        return job if path == job.output else job.named_like(path)
 
     @cache  # noqa: B019
     def _made(self, folder: Path) -> dict[str, PathLike]:

@@ -52,8 +52,8 @@ DEMO = Path("data/demo")
 """The texts of the demo, in a clone or an installed papa, and in the current folder."""
 
 
-TOKENS = "results/cache/tokenize/{file}.parquet"
-"""The output of the rule `tokenize`, which no workflow has twice."""
+TOKENS = "results/cache/tokenize/"
+"""The folder of one rule's files, into which no workflow may have two rules write."""
 SHOWING = (
     *(
         "dryrun",
@@ -359,7 +359,7 @@ def planned(config: Mapping[str, object], workflow: Workflow) -> Planned:
     gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
     atexit.register(gc.freeze)
     prefix = workflow.modifier.path_modifier.prefix or ""
-    if any(f"{prefix}{TOKENS}" in rule.output for rule in workflow.rules):
+    if any(path.startswith(f"{prefix}{TOKENS}") for rule in workflow.rules for path in rule.output):
         raise InputError(
             "this workflow has two modules of papa, whose files have the same paths; give each module a `prefix:`."
         )

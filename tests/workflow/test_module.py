@@ -4,7 +4,8 @@ import copy
 import re
 
 import pytest
-from tiny import CONFIG, JOBS, Copy, copy_of_repository, write_data, write_model
+import yaml
+from tiny import CONFIG, JOBS, Copy, copy_of_repository, with_keys, write_data, write_model
 
 from papa.files import read_table
 
@@ -17,6 +18,8 @@ module papa:
         "{snakefile}"
     config:
         config["attention"]
+    prefix:
+        "ours"
 
 
 use rule * from papa as papa_*
@@ -25,11 +28,13 @@ use rule * from papa as papa_*
 rule conclude:
     default_target: True
     input:
-        rules.papa_all.input,
+        rules.papa_report.output,
+    params:
+        key=rules.papa_report.params.key,
     output:
         "conclusion.txt",
     shell:
-        "head -n 1 results/tiny/tables/summary.md > {{output}}"
+        "head -n 1 ours/results/tiny/tables/summary.md > {{output}}"
 """
 
 
@@ -68,13 +73,32 @@ def test_another_workflow_runs_papa_as_a_module(study, computed):
     assert (study.folder / "conclusion.txt").read_text(encoding="utf-8").strip()
     probes = [
         path.relative_to(study.folder)
-        for path in study.folder.glob("results/cache/probe/*.parquet")
+        for path in study.folder.glob("ours/results/cache/probe/*.parquet")
     ]
     assert len(probes) == 1
     for probe in probes:  # the numbers are those that papa gives by itself
-        assert read_table(study.folder / probe) == read_table(computed.folder / probe)
-    # afterwards no file of papa is asked for, which other triggers would take for a change of the input
-    assert study.planned(None, "--rerun-triggers", "mtime") == {}, "nothing is left to do"
+        assert read_table(study.folder / probe) == read_table(
+            computed.folder / probe.relative_to("ours")
+        )
+    some = ("--rerun-triggers", "mtime", "params")
+    assert study.planned(None) == study.planned(None, *some) == {}, "nothing is left to do"
+    config = yaml.safe_load((study.folder / "study.yaml").read_text(encoding="utf-8"))
+    study.write(with_keys(config, {"attention.run.seeds": [1, 2]}), "study.yaml")
+    expected = {"papa_probe": 1, "papa_report": 1, "conclude": 1}
+    assert study.planned(None) == study.planned(None, *some) == expected
+
+
+def test_two_modules_have_two_prefixes(study):
+    snakefile = (study.folder / "Snakefile").read_text(encoding="utf-8")
+    other = (
+        snakefile.split("rule conclude")[0].replace("papa", "theirs").replace("/theirs/", "/papa/")
+    )
+    for prefix, says in (("theirs", "papa_probe"), ("ours", "give each module a `prefix:`")):
+        second = other.replace('"ours"', f'"{prefix}"')
+        (study.folder / "Snakefile").write_text(second + snakefile, encoding="utf-8")
+        process = study.snakemake("-n", "--quiet", "rules")
+        printed = process.stdout + process.stderr
+        assert says in printed and "Traceback" not in printed, printed
 
 
 def test_deployed_as_it_is_everything_is_the_target(study, fresh):

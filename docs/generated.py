@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import tempfile
 from pathlib import Path
 
 import pandas as pd
@@ -17,6 +19,7 @@ from typer.testing import CliRunner
 
 from papa.config.reading import description_of, keys
 from papa.config.settings import Config
+from papa.plan.jobs import STAGES
 from papa.results.forest import COLUMNS, RELIANCE, SCORES, figure_of
 
 DOCS = Path(__file__).parent
@@ -200,6 +203,73 @@ def draw() -> None:
         (DOCS / "figures" / f"{name}.svg").write_text(vlc.vegalite_to_svg(text), encoding="utf-8")
 
 
+PLACES = {
+    "tokenize": (70, 130),
+    "average": (210, 130),
+    "learn_lambda": (360, 130),
+    "hidden_states": (525, 130),
+    "probe": (675, 130),
+    "probe_encoder": (675, 220),
+    "report": (820, 130),
+}
+"""The middle of each rule in the picture of the rules."""
+RESULTS = {settings.stage: settings.result for settings in STAGES.values()}
+COLOURS = dict(
+    zip(PLACES, ("#2f70a9", "#b5651d", "#7b4fa3", "#2e8b57", "#a33", "#a33", "#444"), strict=True)
+)
+
+
+def rules() -> str:
+    """Draw the rules, and what flows between them, as `snakemake --rulegraph` prints them for the paper's config."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            "snakemake",
+            "--snakefile",
+            str(DOCS.parent / "Snakefile"),
+            "--directory",
+            folder,
+        ]
+        command += ["--configfile", str(DOCS.parent / "config/paper.yaml"), "--rulegraph", "dot"]
+        command += ["results/paper/report/index.html"]
+        graph = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    names = dict(re.findall(r'(\d+)\[label = "(\w+)"', graph))
+    arrows = sorted((names[one], names[two]) for one, two in re.findall(r"(\d+) -> (\d+)", graph))
+    drawn = []
+    for made, read in arrows:
+        (x, y), (end, height) = PLACES[made], PLACES[read]
+        start, end = x + 55, end - 60
+        bend = (end - start) / 2
+        # long arrows to a rule in the same row pass above or below the rules between
+        away = {"probe_encoder": 80, "report": -140}.get(read, -70) if end - start > 110 else 0
+        path = (
+            f"M{start},{y} C{start + bend},{y + away} {end - bend},{height + away} {end},{height}"
+        )
+        drawn.append(
+            f'<path d="{path}" fill="none" stroke="{COLOURS[made]}" stroke-width="1.6" '
+            f'marker-end="url(#{made})"><title>{RESULTS[made]}, from {made} to {read}</title></path>'
+        )
+    for name, (x, y) in PLACES.items():
+        drawn += [
+            f'<rect x="{x - 55}" y="{y - 20}" width="110" height="40" rx="6" fill="#fff" '
+            f'stroke="{COLOURS[name]}" stroke-width="2"/>',
+            f'<text x="{x}" y="{y - 2}" text-anchor="middle" font-weight="bold">{name}</text>',
+            f'<text x="{x}" y="{y + 13}" text-anchor="middle" font-size="11" fill="#555">'
+            f"{RESULTS[name] or 'page, tables, figures'}</text>",
+        ]
+    markers = "".join(
+        f'<marker id="{name}" markerWidth="7" markerHeight="7" refX="6" refY="3.5" orient="auto">'
+        f'<path d="M0,0 L7,3.5 L0,7 z" fill="{colour}"/></marker>'
+        for name, colour in COLOURS.items()
+    )
+    title = "The rules, what each one makes, and which rules read it"
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 890 280" width="890" height="280" '
+        f'font-family="Helvetica, Arial, sans-serif" font-size="13"><title>{title}</title>'
+        f'<defs>{markers}</defs><rect width="890" height="280" rx="8" fill="#ffffff"/>'
+        + "\n".join(["", *drawn, "</svg>", ""])
+    )
+
+
 PAGES = {
     CONFIG_PAGE: with_key_table,
     "cli.md": commands,
@@ -211,3 +281,4 @@ if __name__ == "__main__":
     for name, written in PAGES.items():
         (DOCS / name).write_text(written(), encoding="utf-8")
     draw()
+    (DOCS / "figures/rules.svg").write_text(rules(), encoding="utf-8")

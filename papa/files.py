@@ -63,7 +63,12 @@ class Record:
     @cached_property
     def key(self) -> str:
         """The key of the artefact: the digest of its record, 40 hexadecimal digits."""
-        names = ("stage", "version", "settings", "inputs")  # `asdict` would copy them, which is slow
+        names = (
+            "stage",
+            "version",
+            "settings",
+            "inputs",
+        )  # `asdict` would copy them, which is slow
         return digest_of_json({name: getattr(self, name) for name in names})
 
 

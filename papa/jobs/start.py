@@ -55,42 +55,11 @@ DEMO = Path("data/demo")
 TOKENS = "results/cache/tokenize/"
 """The folder of one rule's files, into which no workflow may have two rules write."""
 SHOWING = (
-    *(
-        "dryrun",
-        "touch",
-        "lint",
-        "summary",
-        "detailed_summary",
-        "dag",
-        "rulegraph",
-        "filegraph",
-        "d3dag",
-        "print_compilation",
-    ),
-    *(
-        "list_rules",
-        "list_target_rules",
-        "list_changes",
-        "list_input_changes",
-        "list_params_changes",
-    ),
-    *(
-        "list_untracked",
-        "list_conda_envs",
-        "cleanup_metadata",
-        "cleanup_shadow",
-        "unlock",
-        "archive",
-        "report",
-    ),
-    *(
-        "containerize",
-        "export_cwl",
-        "generate_unit_tests",
-        "delete_all_output",
-        "delete_temp_output",
-    ),
-)
+    "dryrun touch lint summary detailed_summary dag rulegraph filegraph d3dag print_compilation list_rules "
+    "list_target_rules list_changes list_input_changes list_params_changes list_untracked list_conda_envs "
+    "cleanup_metadata cleanup_shadow unlock archive report containerize export_cwl generate_unit_tests "
+    "delete_temp_output"
+).split()
 """Options with which snakemake runs no job."""
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
 """glibc settings that let jobs keep up to 256 MB of freed memory, because allocating it again page by page is slow.

@@ -199,6 +199,10 @@ STAGES: dict[str, type[Settings]] = {
 """The settings of all stages, in the order of the workflow."""
 
 
+PLAIN = ("inputs", "reads", "name", "folder", "about")
+"""The fields of a job that are plain values."""
+
+
 @dataclass(frozen=True)
 class Job(Generic[S]):
     """The settings and inputs from which one file is made, and the place of the file.
@@ -251,29 +255,18 @@ class Job(Generic[S]):
 
     def content(self) -> dict[str, Any]:
         """Return the job as JSON, from which `of_content` makes it again."""
-        return {
+        return {name: getattr(self, name) for name in PLAIN} | {
             "stage": self.stage,
             "settings": self.settings.model_dump(mode="json"),
-            "inputs": self.inputs,
-            "reads": self.reads,
-            "name": self.name,
-            "folder": self.folder,
-            "about": self.about,
             "machine": asdict(self.machine),
         }
 
     @staticmethod
     def of_content(content: Mapping[str, Any]) -> AnyJob:
         """Return the job with this content."""
-        return Job(
-            settings=STAGES[content["stage"]].model_validate(content["settings"]),
-            inputs=content["inputs"],
-            reads=content["reads"],
-            name=content["name"],
-            folder=content["folder"],
-            about=content["about"],
-            machine=Machine(**content["machine"]),
-        )
+        settings = STAGES[content["stage"]].model_validate(content["settings"])
+        machine = Machine(**content["machine"])
+        return Job(settings, **{name: content[name] for name in PLAIN}, machine=machine)
 
     def named_like(self, path: PathLike) -> Job[S]:
         """Return the job with the folder and the name of an existing file of its key; only the key counts."""

@@ -476,16 +476,7 @@ class Plan:
         """Return what jobs and people need to know of the plan, as JSON."""
         listings = [batch.listing for batch in self.batches if batch.listing]
         artefacts = [
-            {
-                "stage": job.stage,
-                "name": job.name,
-                "key": job.key,
-                "path": os.path.relpath(job.output, self.results),
-                "settings": job.record.settings,
-                "inputs": job.record.inputs,
-                "about": job.about,
-            }
-            for job in self.jobs
+            job.content() | {"path": os.path.relpath(job.output, self.results)} for job in self.jobs
         ]
         corpora = self.config.corpora_run
         return {

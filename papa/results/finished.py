@@ -15,7 +15,7 @@ import pandas as pd
 from papa.config.settings import Config
 from papa.data.prepare import TEXTS
 from papa.files import PathLike, digest_of_json, read_facts, read_provenance, read_table
-from papa.plan.jobs import STAGES, AnyJob, Job, Probe, ProbeEncoder, Tokenize, Training
+from papa.plan.jobs import AnyJob, Job, Probe, ProbeEncoder, Tokenize, Training
 from papa.results.claims import (
     Conclusion,
     Samples,
@@ -56,17 +56,7 @@ class Finished:
     def of_plan(cls, plan: Mapping[str, Any], folder: PathLike) -> Finished:
         """Return the finished jobs in a plan, whose paths are relative to the folder."""
         place = lambda path: os.path.normpath(os.path.join(folder, path))  # noqa: E731
-        jobs = [
-            Job(
-                STAGES[made["stage"]].model_validate(made["settings"]),
-                made["inputs"],
-                {},
-                made["name"],
-                str(Path(place(made["path"])).parent),
-                made["about"],
-            )
-            for made in plan["artefacts"]
-        ]
+        jobs = [Job.of_content(made) for made in plan["artefacts"]]
         data = {name: Path(place(path)) for name, path in plan["data"].items()}
         return cls(Config.model_validate(plan["config"]), Path(folder), jobs, data)
 

@@ -15,6 +15,14 @@ if not workflow.configfiles:
 from papa.errors import InputError
 from papa.jobs.start import end, planned
 
+# Snakemake adds the prefix of a module to the paths of rules.
+PREFIX = workflow.modifier.path_modifier.prefix or ""
+CACHE = "results/cache"
+if any(path.startswith(PREFIX + CACHE) for rule in workflow.rules for path in rule.output):
+    raise SystemExit(
+        "Error: this workflow has two modules of papa, whose files have the same paths; give each module a `prefix:`."
+    )
+
 try:
     # The main process plans; a job on a cluster reads only the file that it wrote for the job.
     STUDY = planned(config, workflow)
@@ -22,15 +30,28 @@ except InputError as error:
     raise SystemExit(f"Error: {error}")
 
 THREADS = STUDY.threads
-RESULTS, MADE_FROM = STUDY.for_rules([STUDY.folder, STUDY.report])
+RESULTS = STUDY.folder.removeprefix(PREFIX)
+MADE_FROM = STUDY.report.removeprefix(PREFIX)
 LOGS = f"{RESULTS}/logs"
 CAPTION = "workflow/report.rst"
 MAKE = f"trap '' INT; {shlex.quote(sys.executable)} -P -m papa.plan.execute {STUDY.folder} {{output[0]:q}} {{threads}} {{log}}"
 
 
+def without_prefix(paths):
+    return [path.removeprefix(PREFIX) for path in paths]
+
+
 def needs(name):
     """What the plan has as the input of this name, for the file that a rule makes."""
-    return lambda wildcards: STUDY.needs(getattr(wildcards, "file", MADE_FROM), name)
+    return lambda wildcards: without_prefix(
+        STUDY.needs(getattr(wildcards, "file", MADE_FROM), name)
+    )
+
+
+def reported(folder):
+    """The files of the report in one of its folders; plain `report` outputs would be deleted before they are made again."""
+    paths = [path for path in without_prefix(STUDY.files) if Path(path).parent.name == folder]
+    return [update(report(path, caption=CAPTION, category=folder)) for path in paths]
 
 
 def request(megabytes, minutes):
@@ -53,7 +74,7 @@ wildcard_constraints:
 rule all:
     default_target: True
     input:
-        STUDY.wanted,
+        without_prefix(STUDY.wanted),
 
 
 onsuccess:
@@ -170,18 +191,9 @@ rule report:
         predictions=needs("predictions"),
     output:
         made_from=update(MADE_FROM),
-        page=[
-            update(report(path, caption=CAPTION, category="Report"))
-            for path in STUDY.in_folder("report")
-        ],
-        tables=[
-            update(report(path, caption=CAPTION, category="Tables"))
-            for path in STUDY.in_folder("tables")
-        ],
-        figures=[
-            update(report(path, caption=CAPTION, category="Figures"))
-            for path in STUDY.in_folder("figures")
-        ],
+        page=reported("report"),
+        tables=reported("tables"),
+        figures=reported("figures"),
     log:
         f"{LOGS}/report.log",
     localrule: True

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -52,8 +52,6 @@ DEMO = Path("data/demo")
 """The texts of the demo, in a clone or an installed papa, and in the current folder."""
 
 
-TOKENS = "results/cache/tokenize/"
-"""The folder of one rule's files, into which no workflow may have two rules write."""
 SHOWING = (
     "dryrun touch lint summary detailed_summary dag rulegraph filegraph d3dag print_compilation list_rules "
     "list_target_rules list_changes list_input_changes list_params_changes list_untracked list_conda_envs "
@@ -257,8 +255,7 @@ class Planned:
     """What the rules need to know of a study: planned by the main process, or read from the files that it wrote.
 
     Args:
-        prefix: the prefix of all paths, if papa is a module in another workflow; Snakemake adds it to paths of rules.
-        folder: the folder of the study's results, with the prefix.
+        folder: the folder of the study's results.
         threads: threads of a job that runs the encoder or trains probes.
         report: the file that the report writes last.
         files: the page, the tables and the figures.
@@ -267,7 +264,6 @@ class Planned:
         complete: whether inputs are listed that the plan does not need; see `Batch.inputs`.
     """
 
-    prefix: str
     folder: str
     threads: int
     report: str
@@ -286,32 +282,22 @@ class Planned:
     @property
     def wanted(self) -> list[str]:
         """All files of the study that Snakemake knows but hidden states, which their last reader may have deleted."""
-        batches = self.plan.batches if self.plan else ()
+        batches = dict.fromkeys(self.batches.values())
         handles = [batch.handle for batch in batches if batch.rule != HiddenStates.stage]
-        return self.for_rules([*handles, *self.files])
+        return [*handles, *self.files]
 
     @property
     def is_finished(self) -> bool:
         """Whether the report and all of its files exist."""
         return all(map(os.path.exists, (self.report, *self.files)))
 
-    def in_folder(self, name: str) -> list[str]:
-        """Return the files of the report in one of its folders."""
-        files = [path for path in self.files if Path(path).parent.name == name]
-        return self.for_rules(files)
-
-    def needs(self, path: str, name: str) -> list[str]:
+    def needs(self, path: str, name: str) -> Sequence[str]:
         """Return the files that a rule needs to make a file; `name` is that of the input."""
         key = key_in(path)
         if self.plan:
-            needed = self.batches[key].inputs(self.complete)
-        else:
-            needed = (read_job(self.folder, key) or {"inputs": {}})["inputs"]
-        return self.for_rules(needed.get(name, ()))
-
-    def for_rules(self, paths: Iterable[str]) -> list[str]:
-        """Return paths without the prefix."""
-        return [path.removeprefix(self.prefix) for path in paths]
+            return self.batches[key].inputs(self.complete).get(name, ())
+        job = read_job(self.folder, key)
+        return job["inputs"].get(name, ()) if job else ()
 
 
 def planned(config: Mapping[str, object], workflow: Workflow) -> Planned:
@@ -327,22 +313,18 @@ def planned(config: Mapping[str, object], workflow: Workflow) -> Planned:
     # third of the time of a dry run of 20,000 jobs.
     gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
     atexit.register(gc.freeze)
-    prefix = workflow.modifier.path_modifier.prefix or ""
-    if any(path.startswith(f"{prefix}{TOKENS}") for rule in workflow.rules for path in rule.output):
-        raise InputError(
-            "this workflow has two modules of papa, whose files have the same paths; give each module a `prefix:`."
-        )
+    results = f"{workflow.modifier.path_modifier.prefix or ''}results"  # a module may have a prefix
     if not workflow.is_main_process:  # the config may have been edited since
-        folder = f"{prefix}results/{config['name']}"
+        folder = f"{results}/{config['name']}"
         study = read_job(folder, STUDY)
         if study is None:
             raise InputError(f"{folder} has no plan; start the workflow again.")
-        return Planned(prefix, folder, study["threads"], study["report"], study["files"])
+        return Planned(folder, **study)
     for path in workflow.configfiles:
         read_yaml(path)
     called = _call.get()
     checked = config_of(changed(config, called.keys) if called else config)
-    folder = f"{prefix}results/{checked.name}"
+    folder = f"{results}/{checked.name}"
     _set_environment()
     options = called.options if called else _options()
     if getattr(options, "delete_all_output", False):
@@ -367,7 +349,6 @@ def planned(config: Mapping[str, object], workflow: Workflow) -> Planned:
         for name in dict.fromkeys(model for model, _ in checked.pairs)
     ]
     started = Planned(
-        prefix=prefix,
         folder=folder,
         threads=checked.threads,
         report=plan.report.output,

@@ -130,15 +130,15 @@ rule learn_lambda:
         MAKE
 
 
-# Small states of several variants are one job, and its output lists them. Unless `keep_hidden_states` is set, their last
-# reader deletes the states, but not the list.
+# Small states of several variants are one job, whose output is an empty file. Unless `keep_hidden_states` is set, their
+# last reader deletes the states, but not this file.
 rule hidden_states:
     input:
         tokens=needs("tokens"),
         averages=needs("averages"),
         order=needs("order"),
     output:
-        update(f"{RESULTS}/states/{{file}}.json"),
+        update(f"{RESULTS}/states/{{file}}.stored"),
     log:
         f"{LOGS}/hidden_states-{{file}}.log",
     priority: -1  # first read the states that are there

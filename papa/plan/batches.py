@@ -35,7 +35,7 @@ class Batch:
         rule: the rule of the workflow, which is named after the stage.
         name: a name for people.
         jobs: all jobs, in the order in which they run.
-        listing: for hidden states, a file that lists them; it is their handle, because the states may be deleted.
+        marker: for hidden states, an empty file; it is their handle, because the states may be deleted.
         needs: the batches whose files the jobs read, by the name of the input.
         lacking: the jobs that have to run, because their files are missing or their rule is forced.
         forced: whether the jobs run although their files exist.
@@ -44,7 +44,7 @@ class Batch:
     rule: str
     name: str
     jobs: list[AnyJob]
-    listing: str | None = None
+    marker: str | None = None
     needs: dict[str, list[Batch]] = field(default_factory=dict)
     lacking: Sequence[AnyJob] = ()
     forced: bool = False
@@ -52,8 +52,8 @@ class Batch:
     @cached_property
     def handle(self) -> str:
         """The only path that Snakemake knows: the file that is, or was, written last."""
-        if self.listing:
-            return self.listing
+        if self.marker:
+            return self.marker
         if self.lacking:
             return self.lacking[-1].output
         return max((job.output for job in self.jobs), key=os.path.getmtime)
@@ -85,7 +85,7 @@ class Batch:
         return {
             "rule": self.rule,
             "name": self.name,
-            "listing": self.listing,
+            "marker": self.marker,
             "forced": self.forced,
             "inputs": self.inputs(),
             "jobs": [job.content() for job in self.lacking],
@@ -155,7 +155,7 @@ def _to_run(batch: Batch, wanted: Collection[str]) -> list[AnyJob]:
 def settle(batches: Sequence[Batch], reported: Iterable[PathLike]) -> None:
     """Make the files that Snakemake looks at say what papa knows, as far as they can be written.
 
-    No file that exists is older than what it was made from, and there is no list of hidden states that have to be
+    No file that exists is older than what it was made from, and there is no marker of hidden states that have to be
     computed again.
 
     Args:
@@ -166,9 +166,9 @@ def settle(batches: Sequence[Batch], reported: Iterable[PathLike]) -> None:
     for batch in batches:
         times[batch] = max((times[needed] for needed in batch.all_needs), default=0)
         if batch.lacking:
-            if batch.listing and not batch.forced:
+            if batch.marker and not batch.forced:
                 with suppress(OSError):
-                    os.unlink(batch.listing)
+                    os.unlink(batch.marker)
             continue
         for path in reported if batch.rule == Report.stage else [batch.handle]:
             with suppress(OSError):
@@ -202,6 +202,7 @@ def write_jobs(folder: Path, contents: Mapping[str, object]) -> None:
             (partial / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
         partial.rename(folder)
     except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
         reason = f"{folder} could not be written ({error.strerror})"
         raise InputError(f"{reason}; fix the cause and run again.") from error
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from papa.errors import InputError, first_line, without_secrets
-from papa.files import PathLike, write_json
+from papa.files import PathLike, replacing
 from papa.jobs import gpu
 from papa.jobs.stopping import stop_once
 from papa.plan.batches import key_in, read_job
@@ -46,7 +46,7 @@ def without_work(output: str) -> str:
         InputError: its file does not exist, so the plan is that of another run.
     """
     if Path(output).parent.name == "states":
-        _write_listing(output, [])
+        _mark(output)
         return "no job reads these states"
     if not os.path.exists(output):
         raise InputError(f"another run has begun, whose plan does not make {output}.")
@@ -64,8 +64,8 @@ def run(batch: dict[str, Any], folder: PathLike) -> str:
     if not batch["forced"]:
         jobs = [job for job in jobs if not os.path.exists(job.output)]
     line = function_of(batch["rule"])(jobs) if jobs else "another run has made it"
-    if batch["listing"]:
-        _write_listing(batch["listing"], batch["name"])
+    if batch["marker"]:
+        _mark(batch["marker"])
     for states in dict.fromkeys(job.reads["states"] for job in jobs if "states" in job.reads):
         readers = read_job(folder, key_in(states))  # a new run may have begun, with more readers
         if readers and all(map(os.path.exists, readers["readers"])):
@@ -73,8 +73,10 @@ def run(batch: dict[str, Any], folder: PathLike) -> str:
     return line
 
 
-def _write_listing(path: str, states: object) -> None:
-    write_json({"states": states}, path)
+def _mark(path: str) -> None:
+    """Write an empty file."""
+    with replacing(path) as temporary:
+        temporary.touch()
 
 
 @contextmanager

@@ -448,8 +448,8 @@ class Plan:
             name = f"{owner[0]}-{owner[1]}"
             for number, group in enumerate(groups):
                 key = digest_of_json([*owner, number])[:KEY_DIGITS]
-                listing = self.results / "states" / f"{name[:LONGEST_NAME]}-{key}.json"
-                yield Batch(HiddenStates.stage, name, group, str(listing))
+                marker = self.results / "states" / f"{name[:LONGEST_NAME]}-{key}.stored"
+                yield Batch(HiddenStates.stage, name, group, str(marker))
 
     @cached_property
     def missing(self) -> list[Batch]:
@@ -474,7 +474,7 @@ class Plan:
 
     def content(self) -> dict[str, Any]:
         """Return what jobs and people need to know of the plan, as JSON."""
-        listings = [batch.listing for batch in self.batches if batch.listing]
+        markers = [batch.marker for batch in self.batches if batch.marker]
         artefacts = [
             job.content() | {"path": os.path.relpath(job.output, self.results)} for job in self.jobs
         ]
@@ -485,7 +485,7 @@ class Plan:
             "data": {name: os.path.relpath(self.data(name).path, self.results) for name in corpora},
             "artefacts": artefacts,
             "states": sorted(
-                os.path.relpath(path, self.results) for path in [*listings, *self._states_to_store]
+                os.path.relpath(path, self.results) for path in [*markers, *self._states_to_store]
             ),
         }
 

@@ -223,7 +223,7 @@ def run(config: dict[str, Any], work: Path, cores: int) -> None:
 def table_of(jobs: list[dict[str, Any]]) -> str:
     """Return the number of jobs, CPU seconds and peak memory of each stage and model, as Markdown."""
     table = pd.DataFrame(jobs)
-    table[["stage", "name"]] = table["job"].str.split("-", n=1).tolist()
+    table[["stage", "name"]] = table["job"].str.partition("-")[[0, 2]]
     table["model"] = table["name"].str.extract(f"^({'|'.join(PAPER['models'])})-")[0].fillna("all")
     lines = [
         "| model | stage | jobs | CPU seconds, all | longest | peak memory, MB |",

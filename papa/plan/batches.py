@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -155,13 +156,14 @@ def _to_run(batch: Batch, wanted: Collection[str]) -> list[AnyJob]:
 def settle(batches: Sequence[Batch], reported: Iterable[PathLike]) -> None:
     """Make the files that Snakemake looks at say what papa knows, as far as they can be written.
 
-    No file that exists is older than what it was made from, and there is no marker of hidden states that have to be
-    computed again.
+    No file that exists is older than what it was made from, or from the future. There is no marker of hidden states
+    that have to be computed again.
 
     Args:
         batches: batches, each after those that it needs.
         reported: all files of the report.
     """
+    now = time.time_ns()
     times = dict[Batch, int]()
     for batch in batches:
         times[batch] = max((times[needed] for needed in batch.all_needs), default=0)
@@ -173,10 +175,11 @@ def settle(batches: Sequence[Batch], reported: Iterable[PathLike]) -> None:
         for path in reported if batch.rule == Report.stage else [batch.handle]:
             with suppress(OSError):
                 own = os.stat(path).st_mtime_ns
-                if own < times[batch]:
-                    os.utime(path, ns=(times[batch], times[batch]))
-                elif batch.rule != Report.stage:
-                    times[batch] = own
+                agreed = min(max(own, times[batch]), now)
+                if agreed != own:
+                    os.utime(path, ns=(agreed, agreed))
+                if batch.rule != Report.stage:
+                    times[batch] = agreed
 
 
 # -- the files of jobs ------------------------------------------------------------------------------------------------

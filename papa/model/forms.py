@@ -20,7 +20,7 @@ from papa.data.packed import Examples, Packed
 from papa.errors import InputError
 from papa.model.attention import NAME, NotLookedUp, Session, current, register, set_attention
 from papa.model.deberta import DebertaAttention, DebertaV2Attention, DisentangledAttention
-from papa.model.softmax import SoftmaxCatcher, set_slots_of_bias
+from papa.model.softmax import SoftmaxReplacer, set_slots_of_bias
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -237,7 +237,7 @@ def patch_own_code(model: PreTrainedModel, session: Session) -> Callable[[], Non
     for config in _configs_of(model):
         config._attn_implementation = "eager"
     restore_bias = set_slots_of_bias(model, session)
-    session.catching = partial(SoftmaxCatcher, session)
+    session.catching = partial(SoftmaxReplacer, session)
     setattr(model.base_model, OWN_CODE, True)
     # without a session, nothing would be caught
     guard = model.base_model.register_forward_pre_hook(_check_session)

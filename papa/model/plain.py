@@ -44,13 +44,13 @@ def replaced_attention(
         )
     session = Session()
     with without_hooks(model):
-        patched = settle_plain(model, session)
+        padding_before, undo = settle_plain(model, session)
     with ExitStack() as held:
-        held.callback(patched.undo)
-        shape = patched.facts.layers, patched.facts.heads
+        held.callback(undo)
+        shape = session.known.layers, session.known.heads
         like = next(model.parameters())
         session.replacement = replacement_of(shape, constants, heads, like=like)
-        held.callback(_Calls(model, session, patched.padding_before).wrap(model))
+        held.callback(_Calls(model, session, padding_before).wrap(model))
         yield model
 
 

@@ -83,7 +83,10 @@ class SoftmaxMode(TorchFunctionMode, ABC):
 
             def product(attention: Tensor) -> Tensor:
                 changed = attention.reshape(awaited.shape).to(awaited)
-                return function(*args[:place], changed, *args[place + 1 :], **keywords)
+                multiplied: Tensor = function(
+                    *args[:place], changed, *args[place + 1 :], **keywords
+                )
+                return multiplied
 
             return self.after_product(product, awaited)
         result = function(*args, **keywords)

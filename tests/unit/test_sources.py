@@ -48,7 +48,8 @@ a.conll | #doc 0\nEU\tB\n#doc 0\nbuys\tO\n\n#id 5 of 7\na\tO | {"words": [["EU",
 a.conll | #\tB-TAG\nhappy\tI-TAG\n\na\tO | {"words": [["#", "happy"], ["a"]], "column_2": [["B-TAG", "I-TAG"], ["O"]]}
 a.conll | #\tHT\na\tO\n#\tHT\n\n#\tid 7\na\tO | {"words": [["#", "a", "#"], ["a"]], "column_2": [["HT", "O", "HT"], ["O"]]}
 a.conll | #happy B-TAG\na O\n#sad HT\n\n#me HT\n\n#the O | {"words": [["#happy", "a", "#sad"], ["#me"], ["#the"]], "column_2": [["B-TAG", "O", "HT"], ["HT"], ["O"]]}
-a.conll | a\t0\nb\t1\n\n#doc 0\na\t1 | line 4 may be a comment or a word ('#doc 0'); write a space after # in comments, and
+a.conll | a\t0\nb\t1\n\n#doc 0\na\t1 | line 4 may be a comment or a word ('#doc 0'); write a space after # in comments; a word
+a.conll | a O\n\n#1 single\nb O | line 3 may be a comment or a word ('#1 single'); write a space after # in comments; a word needs a tag that other words also have
 a.conll | a O\n\n#doc 3\na O | line 3 may be a comment or a word
 a.conll | #Text=3 of them\na O | line 1 may be a comment or a word
 a.conll | a\tO\n\n#doc\t3\na\tO | line 3 may be a comment or a word

@@ -263,6 +263,7 @@ def examples(*numbers: int, second: int = 0, words: bool = False) -> list[Sequen
         ([*examples(4)] * 98 + [["é"]] * 2, {}, None, (16, "100% of texts fit", "2% of the texts are only unknown")),
         ([*examples(4)] * 99 + [["é"]], {}, None, (16, "100% of texts fit", "")),
         ([["é", "a"], ["é", "é"]], {}, None, (16, "100% of texts fit", "50% of the texts are only unknown")),
+        ([["é"], [""]], {}, None, (16, "100% of texts fit", "50% of the texts are only unknown tokens ([UNK])")),
         ([["é"] * 3] * 2, {}, None, (16, "100% of texts fit", "100% of the texts are only unknown")),
         ([], {"n_positions": 48}, None, (48, "blocks of running text", "")),
         ([], {"max_position_embeddings": 50, "model_type": "roberta"}, None, (48, "blocks of running text", "")),

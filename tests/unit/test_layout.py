@@ -14,6 +14,7 @@ from papa.config.settings import FolderModel, Machine
 from papa.data.layout import place_texts, texts_in_blocks
 from papa.data.tokenize import (
     check_tokenizer,
+    meaningless_tokens,
     missing_packages,
     sizes_of_model,
     tokenize_corpus,
@@ -286,6 +287,9 @@ def test_the_space_of_sentencepiece_is_no_known_token() -> None:
     tokenizer.add_tokens(["\u2581"])
     tokens = tokenizer.convert_ids_to_tokens(without_meaning(tokenizer))
     assert sorted(tokens) == ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "\u2581"]
+    assert meaningless_tokens(tokenizer) == "unknown tokens ([UNK])"
+    tokenizer.unk_token = None
+    assert meaningless_tokens(tokenizer) == "special tokens"
 
 
 @pytest.mark.parametrize("columns", [{"words": [["a"]]}, {"first": ["a"], "second": ["b"]}])

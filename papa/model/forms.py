@@ -59,14 +59,6 @@ class Form:
     positions: Positions = "none"
     offset: int = 0
 
-    def __str__(self) -> str:
-        return self.rows
-
-    @property
-    def packed(self) -> bool:
-        """Whether the tokens of a batch are one row."""
-        return self.rows == "packed"
-
     @property
     def padded(self) -> bool:
         """Whether the model computes all slots of an example."""
@@ -74,7 +66,7 @@ class Form:
 
     def examples(self, batch: Packed, from_first: bool) -> Examples:
         """Return the layout of a batch; see `Examples.of_packed`."""
-        if self.packed:
+        if self.rows == "packed":
             return Examples.of_packed(batch, from_first)
         if self.rows == "compact":
             return Examples.of_compact(batch, from_first)
@@ -85,7 +77,7 @@ class Form:
         accepted = accepted_by(model)
         arranged = self._arranged(batch)
         positions = self._positions(batch)
-        if self.packed:
+        if self.rows == "packed":
             ids, segments, positions = batch.ids[None], batch.segments[None], positions[None]
             arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         else:
@@ -102,7 +94,7 @@ class Form:
 
     def tokens(self, output: Tensor, batch: Packed) -> Tensor:
         """Select the rows of a model's output that belong to a batch's tokens, `[token, ...]`."""
-        if self.packed:
+        if self.rows == "packed":
             return output.squeeze(0)
         arranged = self._arranged(batch)
         if output.shape[:2] != (len(batch.lengths), arranged.n):

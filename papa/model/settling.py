@@ -349,16 +349,7 @@ class Trial:
             for form in forms_of(self.base, self.facts.softmax is not None):
                 self.form = form
                 try:
-                    difference = distance(
-                        [state for tiny, _ in needed for state in self.run(tiny)],
-                        [state for _, states in needed for state in states],
-                    )
-                    if form.packed and not (
-                        self._isolates_examples(batch) and self._accepts_long_rows(batch)
-                    ):
-                        continue
-                    if form.rows == "compact":
-                        difference = max(difference, self._distance_with_far_slots())
+                    difference = self._distance_in_form(needed, batch)
                 except Exception as error:  # a wrong form may fail in any way
                     problems[form] = str(error) or type(error).__name__
                     continue
@@ -369,6 +360,20 @@ class Trial:
                     f"(relative); at most {self.tolerance:.0e} is allowed in {self.weight.dtype}"
                 )
         raise InputError(f"{problems[PADDED].removesuffix('.')}.")
+
+    def _distance_in_form(self, needed: list[Stock], batch: Packed) -> float:
+        """Return the largest distance from the stock model in the form that is tried; infinity if examples mix."""
+        difference = distance(
+            [state for tiny, _ in needed for state in self.run(tiny)],
+            [state for _, states in needed for state in states],
+        )
+        if self.form.rows == "compact":
+            return max(difference, self._distance_with_far_slots())
+        if self.form.rows == "packed" and not self._isolates_examples(batch):
+            return float("inf")
+        if self.form.rows == "packed":
+            self._check_long_rows(batch)
+        return difference
 
     def _distance_with_far_slots(self) -> float:
         """Return the distance from the stock model of a short text in a long layout, whose unused slots are left out.
@@ -383,14 +388,14 @@ class Trial:
         spread = Packed(text.ids, used, text.segments, text.lengths, slots)
         return self.distance_from((spread, self._stock_states(spread)))
 
-    def _accepts_long_rows(self, batch: Packed) -> bool:
-        """Return True if a packed row may have more tokens than the model has positions; else raise the model's error.
+    def _check_long_rows(self, batch: Packed) -> None:
+        """Raise the model's error if a packed row cannot have more tokens than the model has positions.
 
         Models that check the length of a row do so before their first attention, so papa stops the pass there.
         """
         limit = slots_limit(self.full, self.form)
         if limit > LONG_LAYOUT:
-            return True
+            return
         copies = limit // len(batch.ids) + 1
         ids, slots, segments = (
             values.repeat(copies) for values in (batch.ids, batch.slots, batch.segments)
@@ -401,7 +406,6 @@ class Trial:
                 self.run(Packed(ids, slots, segments, batch.lengths.repeat(copies), batch.n))
         finally:
             self.session.stand_in = None
-        return True
 
     def _isolates_examples(self, batch: Packed) -> bool:
         """Return whether examples in a packed row are independent; a convolution, for example, would leak between them.

@@ -83,7 +83,7 @@ def _verified(kind: str, full: PreTrainedModel) -> Verified:
     all_attend = indices == tuple(range(len(indices))) and model.states <= len(indices) + 1
     return Verified(
         kind,
-        str(model.form),
+        model.form.rows,
         why="",
         causal=model.causal,
         layers=model.layers,

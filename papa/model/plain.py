@@ -50,7 +50,7 @@ def replaced_attention(
         shape = session.known.layers, session.known.heads
         like = next(model.parameters())
         session.replacement = replacement_of(shape, constants, heads, like=like)
-        held.callback(_Calls(model, session, padding_before).wrap(model))
+        _Calls(model, session, padding_before).wrap(model, held)
         yield model
 
 
@@ -77,8 +77,8 @@ class _Calls:
             each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD
         ][1:]
 
-    def wrap(self, model: PreTrainedModel) -> Callable[[], None]:
-        """Wrap the model's `forward`, which libraries may call directly; return a function that restores it."""
+    def wrap(self, model: PreTrainedModel, undo: ExitStack) -> None:
+        """Wrap the model's `forward`, which libraries may call directly; add to `undo` what restores it."""
         forward: Callable[..., object] = model.forward
         before = vars(model).get("forward")
 
@@ -94,13 +94,9 @@ class _Calls:
             return output
 
         model.forward = forward_with_session
-
-        def restore() -> None:
-            del model.forward
-            if before is not None:
-                model.forward = before
-
-        return restore
+        if before is not None:
+            undo.callback(setattr, model, "forward", before)
+        undo.callback(delattr, model, "forward")
 
     def _layout(self, arguments: dict[str, object]) -> Examples:
         self._check_attention(arguments)

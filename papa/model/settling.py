@@ -247,14 +247,14 @@ class Trial:
         batch = tiny_batch(self.base, "after")
         if known is None or known.softmax is None:
             try:
-                self.undo.callback(patch(self.base))
+                patch(self.base, self.undo)
                 self._accept(
                     known or AttentionFacts.of(self.name, self.session, lambda: self.run(batch))
                 )
                 return
             except NotLookedUp:
                 self.undo.close()
-        self.undo.callback(patch_own_code(self.base, self.session))
+        patch_own_code(self.base, self.session, self.undo)
         self._accept(known or self._softmax_facts(batch))
         if known is None and self.facts.causal:
             self._accept(self._with_windows(self.facts))

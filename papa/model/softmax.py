@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -284,26 +285,16 @@ def window_of(attention: Tensor) -> int | None:
     return farthest + 1
 
 
-def set_slots_of_bias(model: nn.Module, session: Session) -> Callable[[], None]:
-    """Let MPNet's encoder compute relative positions from slots; return a function that restores it.
+def set_slots_of_bias(model: nn.Module, session: Session, undo: ExitStack) -> None:
+    """Let MPNet's encoder compute relative positions from slots; add to `undo` what restores it.
 
     Its code counts the columns of its input, in which slots that no example uses may be missing.
     """
-    changed = [
-        module
-        for module in model.modules()
-        if hasattr(module, "relative_position_bucket")
-        and hasattr(module, "relative_attention_bias")
-        and hasattr(module, "compute_position_bias")
-    ]
-    for module in changed:
-        module.compute_position_bias = _bias_by_slot(module, session)  # type: ignore[assignment]
-
-    def undo() -> None:
-        for module in changed:
-            del module.compute_position_bias
-
-    return undo
+    needed = ("relative_position_bucket", "relative_attention_bias", "compute_position_bias")
+    for module in model.modules():
+        if all(hasattr(module, name) for name in needed):
+            module.compute_position_bias = _bias_by_slot(module, session)  # type: ignore[assignment]
+            undo.callback(delattr, module, "compute_position_bias")
 
 
 def _bias_by_slot(encoder: Any, session: Session) -> Callable[..., Tensor]:

@@ -346,8 +346,8 @@ def test_the_same_weights_give_the_same_states_whichever_way_attention_is_replac
     stock = small_model("bert")
     by_name = papa.Model(copy.deepcopy(stock))
 
-    def not_looked_up(_):
-        raise NotLookedUp("no name")
+    def not_looked_up(*_):
+        raise NotLookedUp
 
     monkeypatch.setattr(settling, "patch", not_looked_up)
     caught = papa.Model(stock)

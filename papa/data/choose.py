@@ -107,6 +107,8 @@ class DataSet:
             folder: the folder of the model, whose tokenizer counts tokens; None if it is not on this machine.
             slots: the slots to use; by default enough for `FITTING_SHARE` of the texts.
         """
+        from papa.data.tokenize import meaningless_tokens
+
         metric, reasons, notes = self.metric, dict(self.reasons), list(self.notes)
         if "label" not in self.columns and predicts_next(facts):
             metric, reasons["metric"] = (
@@ -137,7 +139,7 @@ class DataSet:
         if tokenizer is not None and unknown > (1 - FITTING_SHARE) * len(needed):
             share = unknown / len(needed)
             notes.append(
-                f"{WARNING}{share:.0%} of the texts are only unknown tokens ({tokenizer.unk_token}) to the tokenizer."
+                f"{WARNING}{share:.0%} of the texts are only {meaningless_tokens(tokenizer)} to the tokenizer."
             )
         return replace(self, reasons=reasons, slots=slots, notes=notes)
 
@@ -178,10 +180,13 @@ def _slots_needed(
         template = Template.of(tokenizer)
         meaningless = without_meaning(tokenizer)
         for parts in zip(first, *second, strict=True):
-            unknown += meaningless.issuperset(chain.from_iterable(parts))
-    start, after = len(template.start), len(template.between) + len(template.end)
+            tokens = set(chain.from_iterable(parts))  # an empty text has none
+            unknown += bool(tokens) and tokens <= meaningless
+    start = len(template.start)
+    end = len(template.end)
     if not second:
-        return [len(tokens) + start + len(template.end) for tokens in first], unknown
+        return [start + len(tokens) + end for tokens in first], unknown
+    after = len(template.between) + end
     pairs = zip(first, *second, strict=True)
     return [2 * max(len(a) + start, len(b) + after) for a, b in pairs], unknown
 
@@ -320,70 +325,49 @@ def roles_of(columns: Columns, given: Mapping[str, str]) -> dict[str, str]:
         InputError: a column is missing, or a choice is not certain.
     """
     columns.check(given.values())
-    if (
-        [*columns.names] == ["text"]
-        and given.keys() <= {"first"}
-        and isinstance(_values(columns, "text")[0], str)
-    ):
+    only_text = [*columns.names] == ["text"] and given.keys() <= {"first"}
+    if only_text and isinstance(_values(columns, "text")[0], str):
         return {"first": "text"}
     usable = [name for name in columns.names if name and columns.names.count(name) == 1]
-    lists = [
-        name
-        for name in usable
-        if columns.is_list(name) and isinstance(_values(columns, name)[0], str)
-    ]
+    lists = [name for name in usable if columns.is_list(name)]
+    lists = [name for name in lists if isinstance(_values(columns, name)[0], str)]
     label = given.get("label") or _label(columns, usable, lists)
+    second = {"second": given["second"]} if "second" in given else {}
     if columns.is_list(label):
-        others = [given["first"]] if "first" in given else [name for name in lists if name != label]
-        if not any(map(columns.is_list, others)):
-            fault = f"{columns.source} has a list of labels for each text in column {label}"
-            advice = (
-                "papa predicts one class per text (no multi-label tasks); write one label per text"
-            )
-            raise InputError(f"{fault}, but {advice}.")
-        words = given.get("first") or _words(columns, lists, label)
-        return (
-            {"words": words}
-            | {role: given[role] for role in ("second",) if role in given}
-            | {"label": label}
-        )
-    texts = [
-        name
-        for name in usable
-        if name not in (label, *lists) and not METADATA.fullmatch(_plain(name))
-    ]
-    texts = [
-        name
-        for name in texts
-        if name in given.values() or median(map(_is_text, _values(columns, name)))
-    ]
-    if "first" in given or "second" in given:
-        others = [name for name in texts if name not in given.values()]
-        first = given.get("first") or _only(columns, others, "first", "a text")
-        return (
-            {"first": first}
-            | {role: given[role] for role in ("second",) if role in given}
-            | {"label": label}
-        )
-    if len(texts) == 2:
-        for first, second in (texts, texts[::-1]):
-            if _is_pair(first, second):
-                return {"first": first, "second": second, "label": label}
+        words = _words(columns, lists, label, given.get("first"))
+        return {"words": words, **second, "label": label}
+    others = [name for name in usable if name != label]
+    texts = [name for name in others if name not in lists and _has_texts(columns, name, given)]
+    if given.keys() & {"first", "second"}:
+        left = [name for name in texts if name not in given.values()]
+        first = given.get("first") or _only(columns, left, "first", "a text")
+        return {"first": first, **second, "label": label}
+    pairs = [(a, b) for a in texts for b in texts if len(texts) == 2 and _is_pair(a, b)]
+    if pairs:
+        first, partner = pairs[0]
+        return {"first": first, "second": partner, "label": label}
     first = _only(columns, texts, "first", "a text")
-    if _repeats(columns, first):
-        others = [name for name in usable if name not in (first, label)]
-        if word := next((name for name in others if _has_words(columns, name)), None):
-            fault = f"could have a word of a sentence in each row (in {word}), because most values of {first} repeat"
-            raise _question(columns, "first", f"{fault} (write such words as CoNLL)")
-    if partners := [
-        name
-        for name in usable
-        if name != label and (_is_pair(first, name) or _is_pair(name, first))
-    ]:
-        raise _question(
-            columns, "first", f"could have texts in {first}, or pairs in {first} and {partners[0]}"
-        )
+    _check_text(columns, first, [name for name in others if name != first])
     return {"first": first, "label": label}
+
+
+def _has_texts(columns: Columns, name: str, given: Mapping[str, str]) -> bool:
+    """Return whether a column can have texts, by its name and most of its values."""
+    if METADATA.fullmatch(_plain(name)):
+        return False
+    return name in given.values() or bool(median(map(_is_text, _values(columns, name))))
+
+
+def _check_text(columns: Columns, first: str, others: Sequence[str]) -> None:
+    """Ask whether a column has texts if other columns could have its words, or the second texts of pairs."""
+    word = next((name for name in others if _has_words(columns, name)), None)
+    if word is not None and _repeats(columns, first):
+        fault = f"could have a word of a sentence in each row (in {word}), because most values of {first} repeat"
+        raise _question(columns, "first", f"{fault} (write such words as CoNLL)")
+    for name in others:
+        if _is_pair(first, name) or _is_pair(name, first):
+            fault = f"could have texts in {first}, or pairs in {first} and {name}"
+            raise _question(columns, "first", fault)
 
 
 def _repeats(columns: Columns, name: str) -> bool:
@@ -420,11 +404,15 @@ def _label(columns: Columns, usable: Sequence[str], lists: Sequence[str]) -> str
     return _only(columns, usable[1:] if next_to_words else named, "label", "the label")
 
 
-def _words(columns: Columns, lists: Sequence[str], label: str) -> str:
-    """Return the column of words: it has a usual name, or it is the only one that can be."""
-    others = [name for name in lists if name != label]
+def _words(columns: Columns, lists: Sequence[str], label: str, given: str | None) -> str:
+    """Return the column of words: the `given` one, or one with a usual name, or the only one that can be."""
+    others = [given] if given else [name for name in lists if name != label]
+    if not any(map(columns.is_list, others)):
+        fault = f"{columns.source} has a list of labels for each text in column {label}"
+        advice = "papa predicts one class per text (no multi-label tasks); write one label per text"
+        raise InputError(f"{fault}, but {advice}.")
     named = [name for name in others if _plain(name) in WORDS]
-    return _only(columns, named or others, "first", "the words")
+    return given or _only(columns, named or others, "first", "the words")
 
 
 def _only(columns: Columns, names: Sequence[str], role: str, meaning: str) -> str:

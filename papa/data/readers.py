@@ -329,35 +329,31 @@ def _numbers_words(values: Sequence[str]) -> bool:
 def _words(path: Path) -> tuple[list[tuple[str, ...]], list[int], Sequence[int]]:
     """Return the fields of all words, the first word of each sentence, and its line; skip -DOCSTART- and comments."""
     lines = [line.strip("\r\n ") for line in _lines(path)]
-    first = next((line for line in lines if _is_word(line) and line[0] != "#"), "")
-    width, tabs = len(_fields(first)), "\t" in first
+    first = next(filter(_is_surely_word, lines), "")
+    width = len(_fields(first))
     is_conllu = path.suffix.lower() == ".conllu" or (
-        width == len(CONLLU) and tabs and first[0].isdigit()
+        width == len(CONLLU) and "\t" in first and first[0].isdigit()
     )
-    words, starts, begins, tags, inside = (
-        list[tuple[str, ...]](),
-        list[int](),
-        array("q"),
-        set[str](),
-        False,
-    )
+    words = list[tuple[str, ...]]()
+    starts = list[int]()
+    begins = array("q")
+    tags = set[str]()
+    inside = False
     for number, line in enumerate(lines, start=1):
         if not _is_word(line):
             inside = False
             continue
-        fields = _fields(line)
         if line[0] == "#":
-            if is_conllu:
-                continue
             tags = tags or _tags(lines)
-            comment = _is_comment(line, tags, width, tabs, inside)
+            comment = is_conllu or _is_comment(line, first, tags, inside)
             if comment is None:
-                problem = f"{path} line {number} may be a comment or a word ({shortened(line)})"
                 raise InputError(
-                    f"{problem}; write a space after # in comments, and separate columns alike in all words."
+                    f"{path} line {number} may be a comment or a word ({shortened(line)}); write a space after # in "
+                    "comments; a word needs a tag that other words also have, separated as theirs."
                 )
             if comment:
                 continue
+        fields = _fields(line)
         if len(fields) != width:
             problem = f"{path} line {number} has {count(len(fields), 'column')}, but the lines above it have {width}"
             raise InputError(
@@ -372,35 +368,44 @@ def _words(path: Path) -> tuple[list[tuple[str, ...]], list[int], Sequence[int]]
 
 
 def _tags(lines: Sequence[str]) -> set[str]:
-    """Return the tags of words; a line that begins with # is surely a word only if it follows a word."""
-    tags = set[str]()
-    for before, line in pairwise(["", *lines]):
-        if not _is_word(line):
-            continue
-        follows = _is_word(before) and before[0] != "#" and ("\t" in before) == ("\t" in line)
-        if line[0] != "#" or follows:
-            tags.add(_fields(line)[-1])
-    return tags
+    """Return the tags of lines that are surely words, or follow such a line and look like it."""
+    return {
+        _fields(line)[-1]
+        for before, line in pairwise(["", *lines])
+        if _is_surely_word(line)
+        or (_is_word(line) and _is_surely_word(before) and _same_separator(before, line))
+    }
 
 
-def _is_comment(line: str, tags: set[str], width: int, tabs: bool, inside: bool) -> bool | None:
+def _is_comment(line: str, word: str, tags: set[str], inside: bool) -> bool | None:
     """Return whether a line that begins with # is a comment; None if it may also be a word.
 
     Args:
+        line: The line; "#" and hashtags may also be words, but then they have tags.
+        word: A line that is surely a word.
         tags: The tags of other words.
-        width, tabs: The number of columns of words, and whether tabs separate them.
         inside: Whether the line follows a word of its sentence.
     """
     fields = _fields(line)
-    alike = len(fields) == width
-    # "#" and hashtags may also be words, but then they have tags
-    tagged = alike and (fields[-1] in tags or ENTITY_TAG.fullmatch(fields[-1]) is not None)
-    lacks_tabs = tabs and "\t" not in line
+    width = len(_fields(word))
+    tag = fields[-1]
+    tagged = len(fields) == width and (tag in tags or ENTITY_TAG.fullmatch(tag) is not None)
+    same_separator = _same_separator(line, word)
+    if same_separator and len(fields) == width and (inside or tagged):
+        return False
     if COMMENT.match(line):
-        return tabs != ("\t" in line) or not alike or not (inside or tagged)
-    if lacks_tabs:
+        return True
+    if not same_separator and "\t" in word:
         return None if tagged else True
     return False if inside or tagged or width == 1 else None
+
+
+def _same_separator(line: str, other: str) -> bool:
+    return ("\t" in line) == ("\t" in other)
+
+
+def _is_surely_word(line: str) -> bool:
+    return _is_word(line) and line[0] != "#"
 
 
 def _is_word(line: str) -> bool:

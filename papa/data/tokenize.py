@@ -91,7 +91,9 @@ def tokenize_corpus(jobs: Sequence[Job[Tokenize]]) -> str:
     if cut.total() > 0.01 * number.total():
         report += f". {WARNING}that is more than 1%; set more `slots`"
     if unknown.total() > 0.01 * number.total():
-        report += f". {WARNING}{count(unknown.total(), unit)} with only unknown tokens ({tokenizer.unk_token})"
+        report += (
+            f". {WARNING}{count(unknown.total(), unit)} with only {meaningless_tokens(tokenizer)}"
+        )
     if counts["unknown"]:
         report += f". {WARNING}{count(counts['unknown'], 'word')} without a token became {tokenizer.unk_token}"
     return report
@@ -172,6 +174,12 @@ def without_meaning(tokenizer: PreTrainedTokenizerBase) -> set[int]:
     """Return the special tokens, among them the unknown one, and SentencePiece's token of a space."""
     space: Any = tokenizer.convert_tokens_to_ids("\u2581")
     return {*tokenizer.all_special_ids, space}
+
+
+def meaningless_tokens(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Name the tokens without meaning for a message; not every tokenizer has an unknown token."""
+    unknown = tokenizer.unk_token
+    return "special tokens" if unknown is None else f"unknown tokens ({unknown})"
 
 
 def missing_packages(folder: str, name: str = "") -> str | None:

@@ -243,21 +243,10 @@ def _data_of(
     options: MeasureOptions,
 ) -> DataSet:
     """Return the columns and the metric; texts that are in no file are to be written to the folder `target`."""
-    share, names = options.get("hold_out"), options.get("label_names")
-    if isinstance(names, str):
-        raise InputError(
-            f"label_names is the single text {names!r}; give a list of all classes in order."
-        )
-    # -1 and 1 are also given as numbers, and False as a boolean
-    names = (
-        None
-        if names is None
-        else [str(name).lower() if isinstance(name, bool) else str(name) for name in names]
-    )
-    wanted = Wanted(
-        dict(options.get("columns", {})), share, options.get("drop_empty", False), names
-    )
-    roles = wanted.columns
+    share = options.get("hold_out")
+    names = _class_names(options.get("label_names"))
+    roles = dict(options.get("columns", {}))
+    wanted = Wanted(roles, share, options.get("drop_empty", False), names)
     if validation is None and not (_is_file(train) and validation_file(train).is_file()):
         wanted = replace(wanted, hold_out=share or HELD_OUT)
     if _is_file(train):
@@ -272,33 +261,52 @@ def _data_of(
             raise InputError(
                 "Both validation texts and a share to hold out were given; give only one."
             )
-        if labels is not None and not (isinstance(validation, tuple) and len(validation) == 2):
-            given = type(validation).__name__
-            raise InputError(
-                f"With labels, validation must be a pair (texts, labels); a {given} was given."
-            )
-        texts, gold = cast(
-            "tuple[Texts, Labels | None]", (validation, None) if labels is None else validation
-        )
+        texts, gold = (validation, None) if labels is None else _labelled(validation)
         splits["validation"] = _columns("validation", texts, gold, roles)
-    roles = roles or {name: name for name in splits["train"].table.column_names}
+    roles = _roles(splits["train"], roles)
+    splits, notes = wanted.changed(splits, roles)
+    files = {split: str(target / f"{split}.parquet") for split in splits}
+    data = described(splits, files, roles, names)
+    return replace(data, notes=notes, unwritten=splits)
+
+
+def _class_names(names: Sequence[object] | None) -> list[str] | None:
+    """Return the names of classes as texts; -1 and 1 are also given as numbers, and False as a boolean."""
+    if isinstance(names, str):
+        raise InputError(
+            f"label_names is the single text {names!r}; give a list of all classes in order."
+        )
+    if names is None:
+        return None
+    return [str(name).lower() if isinstance(name, bool) else str(name) for name in names]
+
+
+def _labelled(validation: object) -> tuple[Texts, Labels]:
+    """Return validation texts and their labels."""
+    if isinstance(validation, tuple) and len(validation) == 2:
+        return validation
+    given = type(validation).__name__
+    raise InputError(
+        f"With labels, validation must be a pair (texts, labels); a {given} was given."
+    )
+
+
+def _roles(train: Columns, given: dict[str, str]) -> dict[str, str]:
+    """Return columns by role: those that were `given` for a table, or those of lists."""
+    roles = given or {name: name for name in train.table.column_names}
     if "label" not in roles and set(roles) != {"first"}:
         raise InputError(
             "Pairs of texts or lists of words were given without labels; give labels, or single texts."
         )
-    if (texts_in := roles.get("words") or roles.get("first")) is None:
+    texts = roles.get("words") or roles.get("first")
+    if texts is None:
         raise InputError(
             "`columns` names no column of texts; give first=, as in columns={'first': NAME}."
         )
-    if "label" in roles and splits["train"].is_list(texts_in):
-        roles = {"words": texts_in} | {
-            role: name for role, name in roles.items() if name != texts_in
-        }
-    splits, notes = wanted.changed(splits, roles)
-    data = described(
-        splits, {split: str(target / f"{split}.parquet") for split in splits}, roles, names
-    )
-    return replace(data, notes=notes, unwritten=splits)
+    if "label" in roles and train.is_list(texts):
+        others = {role: name for role, name in roles.items() if name != texts}
+        return {"words": texts} | others
+    return roles
 
 
 def _is_file(texts: object) -> TypeGuard[PathLike]:

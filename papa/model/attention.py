@@ -49,7 +49,7 @@ class Observed(Exception):
     """Ends a forward pass once the requested attention has been observed."""
 
 
-class NotLookedUp(InputError):
+class NotLookedUp(Exception):
     """The model does not look up its attention by name, so it may compute it in its own code."""
 
 
@@ -126,7 +126,7 @@ class AttentionFacts:
         finally:
             session.stand_in = session.rule_observer = None
         if not shapes:
-            raise NotLookedUp(f"{name} does not look up its attention by name.")
+            raise NotLookedUp
         if len(set(shapes)) > 1:
             raise InputError(f"the layers of {name} have different numbers of heads.")
         return cls(len(shapes), *shapes[0], tuple(layer_indices), any(causal))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +20,7 @@ from papa.data.packed import Examples, Packed
 from papa.errors import InputError
 from papa.model.attention import NAME, NotLookedUp, Session, current, register, set_attention
 from papa.model.deberta import DebertaAttention, DebertaV2Attention, DisentangledAttention
-from papa.model.softmax import SoftmaxCatcher, set_slots_of_bias
+from papa.model.softmax import SoftmaxReplacer, set_slots_of_bias
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -59,14 +59,6 @@ class Form:
     positions: Positions = "none"
     offset: int = 0
 
-    def __str__(self) -> str:
-        return self.rows
-
-    @property
-    def packed(self) -> bool:
-        """Whether the tokens of a batch are one row."""
-        return self.rows == "packed"
-
     @property
     def padded(self) -> bool:
         """Whether the model computes all slots of an example."""
@@ -74,7 +66,7 @@ class Form:
 
     def examples(self, batch: Packed, from_first: bool) -> Examples:
         """Return the layout of a batch; see `Examples.of_packed`."""
-        if self.packed:
+        if self.rows == "packed":
             return Examples.of_packed(batch, from_first)
         if self.rows == "compact":
             return Examples.of_compact(batch, from_first)
@@ -85,7 +77,7 @@ class Form:
         accepted = accepted_by(model)
         arranged = self._arranged(batch)
         positions = self._positions(batch)
-        if self.packed:
+        if self.rows == "packed":
             ids, segments, positions = batch.ids[None], batch.segments[None], positions[None]
             arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         else:
@@ -102,7 +94,7 @@ class Form:
 
     def tokens(self, output: Tensor, batch: Packed) -> Tensor:
         """Select the rows of a model's output that belong to a batch's tokens, `[token, ...]`."""
-        if self.packed:
+        if self.rows == "packed":
             return output.squeeze(0)
         arranged = self._arranged(batch)
         if output.shape[:2] != (len(batch.lengths), arranged.n):
@@ -218,38 +210,35 @@ def probe_dropout(config: PreTrainedConfig) -> float:
     )
 
 
-def patch(model: PreTrainedModel) -> Callable[[], None]:
-    """Replace a model's attention by papa's; return a function that restores it.
+def patch(model: PreTrainedModel, undo: ExitStack) -> None:
+    """Replace a model's attention by papa's, and add to `undo` what restores it.
 
     Raises:
         NotLookedUp: the model does not look up its attention by name.
     """
     module_class = MODULES.get(model.config.model_type)
-    return _patch_by_name(model) if module_class is None else _patch_modules(model, module_class)
+    if module_class is None:
+        _patch_by_name(model, undo)
+    else:
+        _patch_modules(model, module_class, undo)
 
 
-def patch_own_code(model: PreTrainedModel, session: Session) -> Callable[[], None]:
-    """Let a session catch the attention that a model computes in its own code; return a function that ends this.
+def patch_own_code(model: PreTrainedModel, session: Session, undo: ExitStack) -> None:
+    """Let a session catch the attention that a model computes in its own code; add to `undo` what ends this.
 
     Attention must go through a softmax, which fused kernels do not call, so the model computes it eagerly.
     """
-    restore_names = _names_restorer(model)
+    _restore_names(model, undo)
     for config in _configs_of(model):
         config._attn_implementation = "eager"
-    restore_bias = set_slots_of_bias(model, session)
-    session.catching = partial(SoftmaxCatcher, session)
+    set_slots_of_bias(model, session, undo)
+    session.catching = partial(SoftmaxReplacer, session)
+    undo.callback(setattr, session, "catching", nullcontext)
     setattr(model.base_model, OWN_CODE, True)
+    undo.callback(delattr, model.base_model, OWN_CODE)
     # without a session, nothing would be caught
     guard = model.base_model.register_forward_pre_hook(_check_session)
-
-    def undo() -> None:
-        guard.remove()
-        delattr(model.base_model, OWN_CODE)
-        session.catching = nullcontext
-        restore_bias()
-        restore_names()
-
-    return undo
+    undo.callback(guard.remove)
 
 
 def _check_session(*_: object) -> None:
@@ -257,54 +246,37 @@ def _check_session(*_: object) -> None:
 
 
 def _patch_modules(
-    model: PreTrainedModel, module_class: Callable[..., DisentangledAttention]
-) -> Callable[[], None]:
-    stock = {
-        name: module
-        for name, module in model.named_modules()
-        if type(module).__module__.startswith("transformers.")
-        and type(module).__name__.endswith("SelfAttention")
-    }
-    for name, module in stock.items():
-        model.set_submodule(name, module_class(module))
+    model: PreTrainedModel, module_class: Callable[..., DisentangledAttention], undo: ExitStack
+) -> None:
+    for name, module in list(model.named_modules()):
+        stock_class = type(module)
+        is_stock = stock_class.__module__.startswith("transformers.")
+        if is_stock and stock_class.__name__.endswith("SelfAttention"):
+            model.set_submodule(name, module_class(module))
+            undo.callback(model.set_submodule, name, module)
     encoder: Any = next(module for module in model.modules() if hasattr(module, "get_rel_pos"))
     # the stock encoder computes masks and distances between all tokens of a row, which papa's modules do not need
     encoder.get_attention_mask, encoder.get_rel_pos = (lambda mask: mask), (lambda *_: None)
-
-    def undo() -> None:
-        del encoder.get_attention_mask, encoder.get_rel_pos
-        for name, module in stock.items():
-            model.set_submodule(name, module)
-
-    return undo
+    undo.callback(delattr, encoder, "get_attention_mask")
+    undo.callback(delattr, encoder, "get_rel_pos")
 
 
-def _patch_by_name(model: PreTrainedModel) -> Callable[[], None]:
-    undo = _names_restorer(model)
+def _patch_by_name(model: PreTrainedModel, undo: ExitStack) -> None:
+    _restore_names(model, undo)
     try:
         set_attention(model, register())
     except Exception as error:  # models raise many types of errors
-        undo()
-        raise NotLookedUp(
-            f"The attention of {type(model).__name__} cannot be set: {error}"
-        ) from error
+        raise NotLookedUp from error
     if model.config._attn_implementation != NAME:
-        undo()
-        raise NotLookedUp(f"The attention of {type(model).__name__} cannot be set by name.")
-    return undo
+        raise NotLookedUp
 
 
-def _names_restorer(model: PreTrainedModel) -> Callable[[], None]:
-    """Return a function that restores the names by which a model and its submodels look up their attention."""
-    # submodels may be configured with another attention
-    before = {id(config): (config, config._attn_implementation) for config in _configs_of(model)}
-
-    def restore() -> None:
-        # outer configs first, because they overwrite those of submodels
-        for config, name in before.values():
-            config._attn_implementation = name
-
-    return restore
+def _restore_names(model: PreTrainedModel, undo: ExitStack) -> None:
+    """Add to `undo` what restores the names by which a model and its submodels look up their attention."""
+    # submodels may be configured with another attention; outer configs, restored first, overwrite those of submodels
+    configs = {id(config): config for config in _configs_of(model)}
+    for config in reversed(configs.values()):
+        undo.callback(setattr, config, "_attn_implementation", config._attn_implementation)
 
 
 def is_patched(model: PreTrainedModel) -> bool:

@@ -44,18 +44,26 @@ def replaced_attention(
         )
     session = Session()
     with without_hooks(model):
-        patched = settle_plain(model, session)
+        padding_before, undo = settle_plain(model, session)
     with ExitStack() as held:
-        held.callback(patched.undo)
-        shape = patched.facts.layers, patched.facts.heads
+        held.callback(undo)
+        shape = session.known.layers, session.known.heads
         like = next(model.parameters())
         session.replacement = replacement_of(shape, constants, heads, like=like)
-        held.callback(_Calls(model, session, patched.padding_before).wrap(model))
+        _Calls(model, session, padding_before).wrap(model, held)
         yield model
 
 
-OTHER_ATTENTION = ("perm_mask", "target_mapping", "input_mask", "mems")
-"""Arguments by which XLNet lets tokens attend to others, or to earlier texts."""
+OF_XLNET = (
+    "changes attention in a way that papa does not replace; leave it out. `generate` of XLNet passes it, so it cannot "
+    "be used while attention is replaced."
+)
+REFUSED = {
+    "encoder_hidden_states": "would add attention to another text, which papa does not replace; leave it out.",
+    "head_mask": "would have no effect; name the heads in replaced_attention.",
+    **dict.fromkeys(("perm_mask", "target_mapping", "input_mask", "mems"), OF_XLNET),
+}
+"""Arguments that papa refuses, each with the reason."""
 
 
 class _Calls:
@@ -69,8 +77,8 @@ class _Calls:
             each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD
         ][1:]
 
-    def wrap(self, model: PreTrainedModel) -> Callable[[], None]:
-        """Wrap the model's `forward`, which libraries may call directly; return a function that restores it."""
+    def wrap(self, model: PreTrainedModel, undo: ExitStack) -> None:
+        """Wrap the model's `forward`, which libraries may call directly; add to `undo` what restores it."""
         forward: Callable[..., object] = model.forward
         before = vars(model).get("forward")
 
@@ -86,67 +94,21 @@ class _Calls:
             return output
 
         model.forward = forward_with_session
-
-        def restore() -> None:
-            del model.forward
-            if before is not None:
-                model.forward = before
-
-        return restore
+        if before is not None:
+            undo.callback(setattr, model, "forward", before)
+        undo.callback(delattr, model, "forward")
 
     def _layout(self, arguments: dict[str, object]) -> Examples:
-        attentions = arguments.get("output_attentions")
-        if self.config.output_attentions if attentions is None else attentions:
-            raise InputError(
-                "A model with replaced attention cannot return attentions; leave out output_attentions."
-            )
-        if arguments.get("encoder_hidden_states") is not None:
-            raise InputError(
-                "encoder_hidden_states would add attention to another text, which papa does not replace; leave it out."
-            )
-        ids, mask, positions = (
-            arguments.get(name) for name in ("input_ids", "attention_mask", "position_ids")
-        )
-        # transformers 5.24 calls it `cache`
-        cache, causal = (
-            arguments.get("cache", arguments.get("past_key_values")),
-            self.session.causal,
-        )
-        if arguments.get("head_mask") is not None:
-            raise InputError(
-                "head_mask would have no effect; name the heads in replaced_attention."
-            )
-        for argument in OTHER_ATTENTION:
-            if arguments.get(argument) is not None:
-                raise InputError(
-                    f"{argument} changes attention in a way that papa does not replace; leave it out. `generate` of "
-                    "XLNet passes it, so it cannot be used while attention is replaced."
-                )
-        if mask is None and causal and isinstance(ids, Tensor):
-            # no token sees padding after it; `generate` leaves out a mask of ones
-            mask = ids.new_ones(
-                len(ids), int(getattr(cache, "get_seq_length", int)()) + ids.shape[-1]
-            )
-        if not isinstance(ids, Tensor) or not isinstance(mask, Tensor):
-            raise InputError(
-                "Call the model with input_ids and attention_mask while its attention is replaced; `generate` of "
-                "encoders and of XLM passes no mask, so it cannot be used."
-            )
-        if (
-            ids.ndim != 2
-            or mask.ndim != 2
-            or len(mask) != len(ids)
-            or (mask.shape != ids.shape and cache is None)
-        ):
-            raise InputError(
-                f"input_ids {list(ids.shape)} and attention_mask {list(mask.shape)} must be [example, slot]."
-            )
+        self._check_attention(arguments)
+        ids, mask = self._ids_and_mask(arguments)
+        causal = self.session.causal
         if causal and not self.padding_before and not bool(mask[:, 0].all()):
             raise InputError(PADDING_BEFORE.format(name=self.name))
         if not bool(((mask == 0) | (mask == 1)).all()):
             raise InputError(
                 "attention_mask contains values other than 0 and 1; give each text a separate row."
             )
+        positions = arguments.get("position_ids")
         if isinstance(positions, Tensor):
             real = mask[:, -ids.shape[1] :].bool()
             if bool(((positions.diff(dim=-1) < 1) & real[:, 1:] & real[:, :-1]).any()):
@@ -154,3 +116,36 @@ class _Calls:
                     "position_ids restart within a row, as if it held several texts; give each text a separate row."
                 )
         return Examples.of_mask(mask, queries=ids.shape[1], from_first=causal)
+
+    def _check_attention(self, arguments: dict[str, object]) -> None:
+        """Raise `InputError` if an argument asks for attentions, or changes attention in a way papa does not follow."""
+        attentions = arguments.get("output_attentions")
+        if self.config.output_attentions if attentions is None else attentions:
+            raise InputError(
+                "A model with replaced attention cannot return attentions; leave out output_attentions."
+            )
+        for argument, problem in REFUSED.items():
+            if arguments.get(argument) is not None:
+                raise InputError(f"{argument} {problem}")
+
+    def _ids_and_mask(self, arguments: dict[str, object]) -> tuple[Tensor, Tensor]:
+        """Return input_ids and attention_mask, both `[example, slot]`; the mask also covers a cache."""
+        ids = arguments.get("input_ids")
+        mask = arguments.get("attention_mask")
+        # transformers 5.24 calls it `cache`
+        cache = arguments.get("cache", arguments.get("past_key_values"))
+        if mask is None and self.session.causal and isinstance(ids, Tensor):
+            # no token sees padding after it; `generate` leaves out a mask of ones
+            cached = int(getattr(cache, "get_seq_length", int)())
+            mask = ids.new_ones(len(ids), cached + ids.shape[-1])
+        if not isinstance(ids, Tensor) or not isinstance(mask, Tensor):
+            raise InputError(
+                "Call the model with input_ids and attention_mask while its attention is replaced; `generate` of "
+                "encoders and of XLM passes no mask, so it cannot be used."
+            )
+        fits = mask.shape == ids.shape or (cache is not None and len(mask) == len(ids))
+        if not (fits and ids.ndim == mask.ndim == 2):
+            raise InputError(
+                f"input_ids {list(ids.shape)} and attention_mask {list(mask.shape)} must be [example, slot]."
+            )
+        return ids, mask

@@ -157,6 +157,14 @@ class Replace:
         """The position of each head, `[head]`, in a list of kept heads followed by replaced heads."""
         return torch.cat([self.kept, self.heads]).argsort()
 
+    def joined(self, kept: Tensor, constants: Tensor) -> Tensor:
+        """Return the values of all heads, `[example, head, ...]`, from those of kept and of replaced heads."""
+        return torch.cat([kept, constants], dim=1).index_select(1, self.order)
+
+    def applied(self, values: Tensor, constants: Tensor) -> Tensor:
+        """Return values of all heads, `[example, head, ...]`, in which replaced heads have `constants`."""
+        return self.joined(values.index_select(1, self.kept), constants)
+
 
 @dataclass(frozen=True)
 class Mix:
@@ -164,6 +172,10 @@ class Mix:
 
     weights: Tensor
     substitute: Substitute
+
+    def applied(self, values: Tensor, constants: Tensor) -> Tensor:
+        """Return values of all heads, `[example, head, query, ...]`, mixed with `constants`."""
+        return torch.lerp(constants, values, self.weights[..., None, None].to(values))
 
 
 Replacement = list[Keep | Replace | Mix]
@@ -486,9 +498,7 @@ class Layer(ObservedLayer):
         if not len(instruction.kept):
             return instruction.substitute.context(self, None)
         replaced = instruction.substitute.context(self, instruction.heads)
-        return torch.cat([self.kept(instruction.kept), replaced], dim=1).index_select(
-            1, instruction.order
-        )
+        return instruction.joined(self.kept(instruction.kept), replaced)
 
     def kept(self, heads: Tensor | None) -> Tensor:
         """Return the context of these heads (None: all) with their attention."""

@@ -36,7 +36,6 @@ from papa.model.forms import (
     patch,
     patch_own_code,
     slots_limit,
-    states_of,
 )
 from papa.model.linear import freeze_linears
 from papa.model.projections import PrunedProjection, prune_projections
@@ -83,17 +82,28 @@ def settle(full: PreTrainedModel, session: Session, checked: Checked | None = No
         InputError: the model's attention cannot be replaced, or a check fails.
     """
     model = cast("PreTrainedModel", full.base_model)
-    stock = {} if checked else _stock_by_padding(model)
-    with _errors_as_input_errors(type(model).__name__), ExitStack() as refused:
-        refused.callback(_restoring(full))
-        trial = Trial(full, session)
-        refused.callback(
-            trial.patch(type(model).__name__, None if checked is None else checked.facts)
-        )
+    stock = {} if checked else stock_by_padding(model)
+    trial = Trial(full, session)
+    with trial.undone_if_refused():
+        trial.patch(None if checked is None else checked.facts)
+        trial.undo.callback(snapshot(full))
         freeze_linears(full)
-        found = trial.settle(stock, checked)
-        refused.pop_all()
-    return found
+        return trial.settle(stock, checked)
+
+
+def snapshot(model: nn.Module) -> Callable[[], None]:
+    """Return a function that restores a model's attributes and modules, and lets the same weights learn as now."""
+    before = [(module, dict(vars(module)), dict(module._modules)) for module in model.modules()]
+    learning = [weights for weights in model.parameters() if weights.requires_grad]
+
+    def restore() -> None:
+        for module, attributes, parts in before:
+            vars(module).update(attributes)
+            module._modules.update(parts)
+        for weights in learning:
+            weights.requires_grad_(True)
+
+    return restore
 
 
 @contextmanager
@@ -102,60 +112,26 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 
     After one short text, BigBird would never return to the attention that its config asks for.
     """
-    before = [(module, dict(vars(module)), dict(module._modules)) for module in model.modules()]
-    try:
+    with ExitStack() as after:
+        after.callback(snapshot(model))
         yield
-    finally:
-        for module, attributes, parts in before:
-            vars(module).update(attributes)
-            module._modules.update(parts)
 
 
-def _restoring(model: nn.Module) -> Callable[[], None]:
-    """Return a function that puts back the modules of a model, and lets the same weights learn as before."""
-    modules = dict(model.named_modules(remove_duplicate=False))
-    learning = [weights for weights in model.parameters() if weights.requires_grad]
+def settle_plain(model: PreTrainedModel, session: Session) -> tuple[bool, Callable[[], None]]:
+    """Replace only the attention of a model, and check it on a tiny batch; the model is unchanged if that fails.
 
-    def restore() -> None:
-        for name, module in modules.items():
-            if name:
-                model.set_submodule(name, module)
-        for weights in learning:
-            weights.requires_grad_(True)
-
-    return restore
-
-
-@dataclass(frozen=True)
-class PlainPatch:
-    """A patched model that accepts the same inputs as the stock model.
-
-    Args:
-        facts: facts about the model's attention.
-        padding_before: whether padding may precede the tokens.
-        undo: restores the model.
+    Returns:
+        whether padding may precede the tokens, and a function that restores the model.
     """
-
-    facts: AttentionFacts
-    padding_before: bool
-    undo: Callable[[], None]
-
-
-def settle_plain(model: PreTrainedModel, session: Session) -> PlainPatch:
-    """Replace only the attention of a model, and check it on a tiny batch; the model is unchanged if that fails."""
-    name = type(model).__name__
-    with _eval_without_gradients(model), ExitStack() as refused:
+    trial = Trial(model, session)
+    with _eval_without_gradients(model), trial.undone_if_refused():
         before = _stock_with_padding_before(model)
-        trial = Trial(model, session)
-        with _errors_as_input_errors(name):
-            undo = trial.patch(name)
-            refused.callback(undo)
-            trial.check_formula(tiny_batch(trial.base, "after"))
-            padding_before = not trial.facts.causal
-            if before is not None and trial.facts.causal:
-                padding_before = distance(trial.run(before[0]), before[1]) <= trial.tolerance
-        refused.pop_all()
-    return PlainPatch(trial.facts, padding_before, undo)
+        trial.patch()
+        trial.check_formula(tiny_batch(trial.base, "after"))
+        padding_before = not trial.facts.causal
+        if before is not None and trial.facts.causal:
+            padding_before = trial.distance_from(before) <= trial.tolerance
+    return padding_before, trial.undo.close
 
 
 def stock_of(model: PreTrainedModel, padding: Padding) -> Stock:
@@ -172,7 +148,8 @@ def _stock_with_padding_before(model: PreTrainedModel) -> Stock | None:
     return None
 
 
-def _stock_by_padding(model: PreTrainedModel) -> dict[Padding, Stock]:
+def stock_by_padding(model: PreTrainedModel) -> dict[Padding, Stock]:
+    """Return `stock_of` the model by padding; raise `InputError` if the model cannot run."""
     stock: dict[Padding, Stock] = {}
     for padding in ("between", "after"):
         try:
@@ -195,32 +172,72 @@ def _stock_by_padding(model: PreTrainedModel) -> dict[Padding, Stock]:
 class Trial:
     """A patched model while it is compared with the stock model.
 
-    `form` is the form of batches that is tried, and `facts` describe the model's attention.
+    `form` is the form of batches that is tried, and `undo` has what restores the model.
     """
-
-    facts: AttentionFacts
 
     def __init__(self, full: PreTrainedModel, session: Session):
         self.full, self.base, self.session = full, cast("PreTrainedModel", full.base_model), session
-        self.form, self.weight = PADDED, next(full.base_model.parameters())
+        self.name = type(self.base).__name__
+        self.form, self.weight = PADDED, next(self.base.parameters())
+        self.undo = ExitStack()
         if self.weight.dtype not in TOLERANCE:
             raise InputError(
                 f"the weights of {type(full).__name__} are {self.weight.dtype}; load it in float32 or bfloat16."
             )
         self.tolerance = TOLERANCE[self.weight.dtype]
 
+    @property
+    def facts(self) -> AttentionFacts:
+        """The facts about the model's attention, once they are known."""
+        return self.session.known
+
+    @property
+    def padding(self) -> Padding:
+        """The padding of texts with which the model is checked; the tokens of a causal model have no gaps."""
+        return "after" if self.facts.causal else "between"
+
+    @property
+    def every_head(self) -> list[Head]:
+        """All heads of the model."""
+        return [
+            (layer, head) for layer in range(self.facts.layers) for head in range(self.facts.heads)
+        ]
+
+    @contextmanager
+    def undone_if_refused(self) -> Iterator[None]:
+        """Restore the model if an error is raised, and turn errors in its code into an `InputError`.
+
+        The code may need features that papa's attention lacks.
+        """
+        with ExitStack() as refused:
+            refused.callback(self.undo.close)
+            try:
+                yield
+            except InputError:
+                raise
+            except Exception as error:
+                raise InputError(
+                    f"{self.name} cannot run with papa's attention ({first_line(error)})."
+                ) from error
+            refused.pop_all()
+
     def run(self, batch: Packed, replacement: Replacement | None = None) -> list[Tensor]:
         examples = self.form.examples(batch, self.session.causal)
         with unchanged(self.base), self.session.over(examples, replacement):
             return self.form.states(self.base, batch)
+
+    def distance_from(self, stock: Stock) -> float:
+        """Return the distance of a batch's states from those of the stock model."""
+        batch, states = stock
+        return distance(self.run(batch), states)
 
     def _stock_states(self, batch: Packed) -> list[Tensor]:
         """Return the states of a model with its own attention, which is not caught if no pass has begun."""
         with unchanged(self.base), running(self.session):
             return PADDED.states(self.base, batch)
 
-    def patch(self, name: str, known: AttentionFacts | None = None) -> Callable[[], None]:
-        """Replace the model's attention, and read facts about it unless they are `known`; return what undoes this.
+    def patch(self, known: AttentionFacts | None = None) -> None:
+        """Replace the model's attention, and read facts about it unless they are `known`.
 
         The attention is looked up by name or, if the model looks up none, caught in the model's own code.
 
@@ -228,42 +245,36 @@ class Trial:
             InputError: neither is possible.
         """
         batch = tiny_batch(self.base, "after")
-        with ExitStack() as refused:
-            if known is None or known.softmax is None:
-                try:
-                    undo = patch(self.base)
-                    refused.callback(undo)
-                    if known is None:
-                        known = AttentionFacts.of(name, self.session, lambda: self.run(batch))
-                    self._accept(known)
-                    refused.pop_all()
-                    return undo
-                except NotLookedUp:
-                    refused.close()
-            undo = patch_own_code(self.base, self.session)
-            refused.callback(undo)
-            self._accept(known or self._softmax_facts(name, batch))
-            if known is None and self.facts.causal:
-                self._accept(self._with_windows(self.facts))
-            refused.pop_all()
-        return undo
+        if known is None or known.softmax is None:
+            try:
+                patch(self.base, self.undo)
+                self._accept(
+                    known or AttentionFacts.of(self.name, self.session, lambda: self.run(batch))
+                )
+                return
+            except NotLookedUp:
+                self.undo.close()
+        patch_own_code(self.base, self.session, self.undo)
+        self._accept(known or self._softmax_facts(batch))
+        if known is None and self.facts.causal:
+            self._accept(self._with_windows(self.facts))
 
-    def _softmax_facts(self, name: str, batch: Packed) -> AttentionFacts:
+    def _softmax_facts(self, batch: Packed) -> AttentionFacts:
         """Run a model with its own attention on a tiny batch, and return facts about its attention."""
         recorded = recorded_calls(self.session, lambda: self.run(batch))
         if not recorded:
             raise InputError(
-                f"{name} neither looks up its attention by name nor computes it as a softmax over all tokens, so "
+                f"{self.name} neither looks up its attention by name nor computes it as a softmax over all tokens, so "
                 "papa cannot replace it; if it was loaded with another attention, load it with "
                 "attn_implementation='eager'."
             )
         heads = {call.attention.shape[1] for call in recorded}
         if len(heads) > 1:
-            raise InputError(f"the layers of {name} have different numbers of heads.")
+            raise InputError(f"the layers of {self.name} have different numbers of heads.")
         # the last example of a tiny batch fills all slots
         sees_later = {bool(call.attention[-1].triu(1).any()) for call in recorded}
         if len(sees_later) > 1:
-            raise InputError(f"only some layers of {name} see later tokens.")
+            raise InputError(f"only some layers of {self.name} see later tokens.")
         layers = len(recorded)
         calls = SoftmaxCalls(
             numbers=tuple(call.number for call in recorded),
@@ -287,10 +298,10 @@ class Trial:
         ids = tiny_batch(self.base, "after").ids[-1:].repeat(length)
         ones = torch.ones_like(ids)
         text = Packed.of({"input_ids": ids[None], "attention_mask": ones[None]})
-        windows = tuple(window_of(attention) for attention in self._observed(text))
+        windows = tuple(window_of(attention) for attention in self.observed(text))
         return replace(facts, softmax=replace(facts.softmax, windows=windows))
 
-    def _observed(self, text: Packed) -> list[Tensor]:
+    def observed(self, text: Packed) -> list[Tensor]:
         """Return the attention of each layer, `[1, head, query, key]`, of a single text."""
         observed: list[Tensor] = []
         self.session.observer = lambda _, attention, __: observed.append(attention)
@@ -300,12 +311,11 @@ class Trial:
             self.session.observer = None
         return observed
 
-    def _accept(self, facts: AttentionFacts) -> AttentionFacts:
-        self.facts = self.session.facts = facts
+    def _accept(self, facts: AttentionFacts) -> None:
+        self.session.facts = facts
         self.session.replacement = [Keep() for _ in range(facts.layers)]
-        return facts
 
-    def replacement(self, constants: AnyConstants, heads: list[Head] | None) -> Replacement:
+    def replacement(self, constants: AnyConstants, heads: list[Head] | None = None) -> Replacement:
         return replacement_of(
             (self.facts.layers, self.facts.heads), constants, heads, like=self.weight
         )
@@ -314,10 +324,9 @@ class Trial:
         """Run all checks, and choose the form of batches; or take both from those of an earlier process."""
         if checked is not None:
             self.form = checked.form
-            batch = tiny_batch(self.base, "after" if self.facts.causal else "between")
-            self._prune(batch)
+            self._prune(tiny_batch(self.base, self.padding))
             return checked
-        batch, expected = stock["after" if self.facts.causal else "between"]
+        batch, expected = stock[self.padding]
         padding_before = self._choose_form(stock, batch)
         self._check_effect(batch)
         self.check_formula(batch)
@@ -340,16 +349,7 @@ class Trial:
             for form in forms_of(self.base, self.facts.softmax is not None):
                 self.form = form
                 try:
-                    difference = distance(
-                        [state for tiny, _ in needed for state in self.run(tiny)],
-                        [state for _, states in needed for state in states],
-                    )
-                    if form.packed and not (
-                        self._isolates_examples(batch) and self._accepts_long_rows(batch)
-                    ):
-                        continue
-                    if form.rows == "compact":
-                        difference = max(difference, self._distance_with_far_slots())
+                    difference = self._distance_in_form(needed, batch)
                 except Exception as error:  # a wrong form may fail in any way
                     problems[form] = str(error) or type(error).__name__
                     continue
@@ -360,6 +360,20 @@ class Trial:
                     f"(relative); at most {self.tolerance:.0e} is allowed in {self.weight.dtype}"
                 )
         raise InputError(f"{problems[PADDED].removesuffix('.')}.")
+
+    def _distance_in_form(self, needed: list[Stock], batch: Packed) -> float:
+        """Return the largest distance from the stock model in the form that is tried; infinity if examples mix."""
+        difference = distance(
+            [state for tiny, _ in needed for state in self.run(tiny)],
+            [state for _, states in needed for state in states],
+        )
+        if self.form.rows == "compact":
+            return max(difference, self._distance_with_far_slots())
+        if self.form.rows == "packed" and not self._isolates_examples(batch):
+            return float("inf")
+        if self.form.rows == "packed":
+            self._check_long_rows(batch)
+        return difference
 
     def _distance_with_far_slots(self) -> float:
         """Return the distance from the stock model of a short text in a long layout, whose unused slots are left out.
@@ -372,16 +386,16 @@ class Trial:
         slots = min(slots_limit(self.full, self.form), LONG_LAYOUT)
         used = torch.linspace(0, slots - 1, text.n, device=text.slots.device).long()
         spread = Packed(text.ids, used, text.segments, text.lengths, slots)
-        return distance(self.run(spread), self._stock_states(spread))
+        return self.distance_from((spread, self._stock_states(spread)))
 
-    def _accepts_long_rows(self, batch: Packed) -> bool:
-        """Return True if a packed row may have more tokens than the model has positions; else raise the model's error.
+    def _check_long_rows(self, batch: Packed) -> None:
+        """Raise the model's error if a packed row cannot have more tokens than the model has positions.
 
         Models that check the length of a row do so before their first attention, so papa stops the pass there.
         """
         limit = slots_limit(self.full, self.form)
         if limit > LONG_LAYOUT:
-            return True
+            return
         copies = limit // len(batch.ids) + 1
         ids, slots, segments = (
             values.repeat(copies) for values in (batch.ids, batch.slots, batch.segments)
@@ -392,7 +406,6 @@ class Trial:
                 self.run(Packed(ids, slots, segments, batch.lengths.repeat(copies), batch.n))
         finally:
             self.session.stand_in = None
-        return True
 
     def _isolates_examples(self, batch: Packed) -> bool:
         """Return whether examples in a packed row are independent; a convolution, for example, would leak between them.
@@ -429,9 +442,8 @@ class Trial:
         """Raise `InputError` if replacing all heads of a layer does not change the output of the model."""
         constants, kept = self._identity(batch), self.run(batch)[-1]
         for layer in range(self.facts.layers):
-            replacement = self.replacement(
-                constants, [(layer, head) for head in range(self.facts.heads)]
-            )
+            heads = [head for head in self.every_head if head[0] == layer]
+            replacement = self.replacement(constants, heads)
             if torch.equal(self.run(batch, replacement)[-1], kept):
                 raise InputError(
                     f"replacing the attention of all heads of layer {layer} changes nothing."
@@ -445,41 +457,38 @@ class Trial:
             return
         if self.base.config.model_type in MODULES:
             return
-        padded, (layers, heads) = PADDED, (self.facts.layers, self.facts.heads)
-        generator = torch.Generator().manual_seed(0)
-        matrices = torch.rand(layers, heads, batch.n, batch.n, generator=generator)
-        replaced = [(layer, head) for layer in range(layers) for head in range(layer % 2, heads, 2)]
-        arguments = padded.arguments(self.base, batch)
-        states = self.run(batch, self.replacement(matrices, replaced))
-        with Reference(self.base, matrices.to(self.weight), replaced, dense(batch)[1]):
-            expected = [padded.tokens(state, batch) for state in states_of(self.base, arguments)]
-        if not (difference := distance(states, expected)) <= self.tolerance:
+        half = [(layer, head) for layer, head in self.every_head if head % 2 == layer % 2]
+        difference = self.distance_from_formula(batch, half)
+        if not difference <= self.tolerance:
             raise InputError(
-                f"with half of the heads of {type(self.base).__name__} replaced, hidden states differ from the "
-                f"formula by {difference:.1e} (relative)."
+                f"with half of the heads of {self.name} replaced, hidden states differ from the formula by "
+                f"{difference:.1e} (relative)."
             )
+
+    def distance_from_formula(self, batch: Packed, heads: list[Head]) -> float:
+        """Return the distance of a batch's states from the reference, with random constants for these heads."""
+        shape = self.facts.layers, self.facts.heads, batch.n, batch.n
+        constants = torch.rand(shape, generator=torch.Generator().manual_seed(0))
+        states = self.run(batch, self.replacement(constants, heads))
+        with Reference(self.base, constants.to(self.weight), heads, dense(batch)[1]):
+            return distance(states, PADDED.states(self.base, batch))
 
     def _check_own_attention(self, text: Packed) -> None:
         """Raise `InputError` unless a text has the stock model's states if its own attention replaces all heads.
 
         The attention must also be what the stock model returns, if it returns rows that sum to one.
         """
-        name = type(self.base).__name__
-        attention = torch.cat(self._observed(text))
-        total = attention.sum(-1)
-        if not torch.allclose(total, torch.ones_like(total), atol=1e-2):
-            raise InputError(f"the attention weights of {name} do not sum to one.")
-        every = [
-            (layer, head) for layer in range(self.facts.layers) for head in range(self.facts.heads)
-        ]
-        expected = self._stock_states(text)
-        difference = distance(self.run(text, self.replacement(attention, every)), expected)
+        attention = torch.cat(self.observed(text))
+        if not is_distribution(attention):
+            raise InputError(f"the attention weights of {self.name} do not sum to one.")
+        states = self.run(text, self.replacement(attention))
+        difference = distance(states, self._stock_states(text))
         returned = self._returned_attention(text)
         if returned is not None and returned.shape == attention.shape:
             difference = max(difference, distance([attention], [returned]))
         if not difference <= self.tolerance:
             raise InputError(
-                f"with its own attention as constants, {name} differs from the stock model by {difference:.1e} "
+                f"with its own attention as constants, {self.name} differs from the stock model by {difference:.1e} "
                 "(relative)."
             )
 
@@ -492,12 +501,11 @@ class Trial:
             attention = torch.cat(list(output.attentions))
         except Exception:  # models without attentions raise many types of errors
             return None
-        total = attention.sum(-1)
-        return attention if torch.allclose(total, torch.ones_like(total), atol=1e-2) else None
+        return attention if is_distribution(attention) else None
 
     def _check_isolation(self, batch: Packed) -> None:
         """Raise `InputError` if a token changes others although each one attends only to itself."""
-        replacement = self.replacement(self._identity(batch), None)
+        replacement = self.replacement(self._identity(batch))
         words = int(self.base.config.get_text_config().vocab_size)
         # the last token is in the example that fills all slots
         changed_ids = batch.ids.clone()
@@ -507,25 +515,21 @@ class Trial:
         after = [state[:-1] for state in self.run(changed, replacement)]
         if distance(after, before) > LEAK:
             raise InputError(
-                f"other parts of {type(self.base).__name__} than its attention also mix tokens, such as a convolution, "
+                f"other parts of {self.name} than its attention also mix tokens, such as a convolution, "
                 "so it would not be free of context without attention."
             )
 
     def _check_pruning(self, batch: Packed) -> None:
         """Raise `InputError` if pruned projections change hidden states."""
-        layers, per_layer = self.facts.layers, self.facts.heads
-        every = [(layer, head) for layer in range(layers) for head in range(per_layer)]
         # covers different heads in each layer, groups with all heads replaced, and a single kept head
         chosen = [
-            [(layer, head) for layer, head in every if (head + layer) % step]
-            for step in (2, 3, per_layer)
+            [(layer, head) for layer, head in self.every_head if (head + layer) % step]
+            for step in (2, 3, self.facts.heads)
         ]
         constants = self._identity(batch)
-        replacements = [self.replacement(constants, heads) for heads in (*chosen, every)]
-        pruned, states = (
-            [module for module in self.full.modules() if isinstance(module, PrunedProjection)],
-            [],
-        )
+        replacements = [self.replacement(constants, heads) for heads in (*chosen, self.every_head)]
+        pruned = [module for module in self.full.modules() if isinstance(module, PrunedProjection)]
+        states = []
         for whole in (True, False):
             for module in pruned:
                 module.whole = whole
@@ -534,7 +538,7 @@ class Trial:
             )
         if not (difference := distance(states[1], states[0])) <= self.tolerance:
             raise InputError(
-                f"hidden states of {type(self.base).__name__} change by {difference:.1e} (relative) if replaced heads "
+                f"hidden states of {self.name} change by {difference:.1e} (relative) if replaced heads "
                 "compute no query and no key."
             )
 
@@ -546,22 +550,15 @@ def only_last(batch: Packed) -> Packed:
     return Packed(*tokens, batch.lengths[-1:], batch.n)
 
 
+def is_distribution(attention: Tensor) -> bool:
+    """Return whether each query's attention sums to one; it does not with sinks, or before the softmax."""
+    total = attention.sum(-1)
+    return torch.allclose(total, torch.ones_like(total), atol=1e-2)
+
+
 def _stop(*_: object) -> Tensor:
     """End a forward pass at its first attention."""
     raise Observed
-
-
-@contextmanager
-def _errors_as_input_errors(name: str) -> Iterator[None]:
-    """Turn errors in a model's code into an `InputError`; the code may need features that papa's attention lacks."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(
-            f"{name} cannot run with papa's attention ({first_line(error)})."
-        ) from error
 
 
 @contextmanager

@@ -8,9 +8,10 @@ it, too; `SoftmaxCalls` has the numbers of those that compute attention.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from papa.data.packed import Examples
 from papa.errors import InputError
 from papa.model.attention import Observed, Session
-from papa.model.replacement import Keep, Matrices, Mix, ObservedLayer, Outputs, Replace, restrict
+from papa.model.replacement import Keep, Matrices, ObservedLayer, Outputs, restrict
 
 SOFTMAX = frozenset({torch.softmax, functional.softmax, Tensor.softmax})
 PRODUCTS = frozenset(
@@ -34,28 +35,39 @@ Product = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class CaughtLayer(ObservedLayer):
-    """A layer of a model with its own attention; `product` multiplies attention by the values."""
+    """A layer of a model with its own attention.
 
-    product: Product
-
-    def outputs(self, attention: Tensor) -> Tensor:
-        return self.product(attention)
-
-
-class SoftmaxCatcher(TorchFunctionMode):
-    """A torch function mode for one pass of a model: it applies the instructions of a session to the attention.
-
-    If `recorded` is given, nothing is replaced, and each call that computes attention is added to it.
+    Args:
+        product: multiplies attention by the values.
+        axes: the axes of examples, heads, queries and channels in the product.
     """
 
-    def __init__(self, session: Session, recorded: list[Recorded] | None = None):
+    product: Product
+    axes: tuple[int, ...]
+
+    def outputs(self, attention: Tensor) -> Tensor:
+        return _unflattened(self.product(attention), attention.shape).permute(self.axes)
+
+
+class SoftmaxMode(TorchFunctionMode, ABC):
+    """A torch function mode for one pass of a model, which follows attention from its softmax to the values."""
+
+    def __init__(self, session: Session):
         super().__init__()
-        self.session, self.recorded = session, recorded
+        self.session = session
         self.softmaxes = 0
         """Number of calls of softmax in this pass."""
         self.awaited: list[Tensor] = []
         """The attention of the last layer, and what was made from it, until it is multiplied by the values."""
         self.attention = torch.zeros(0)
+
+    @abstractmethod
+    def after_softmax(self, number: int, result: Tensor) -> Tensor:
+        """Return what the model gets as the result of this call of softmax in the pass."""
+
+    @abstractmethod
+    def after_product(self, product: Product, awaited: Tensor) -> Tensor:
+        """Return what the model gets as the product of the `awaited` attention and the values."""
 
     def __torch_function__(
         self,
@@ -65,18 +77,26 @@ class SoftmaxCatcher(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         keywords = dict(kwargs or {})
-        if self.session.examples is None:
-            return function(*args, **keywords)
-        if function in SOFTMAX:
-            return self._softmax(partial(function, *args, **keywords))
         place = self._awaited_place(args)
-        if place is None:
-            return function(*args, **keywords)
-        if function in PRODUCTS:
-            return self._multiplied(function, args, place, keywords)
+        if place is not None and function in PRODUCTS:
+            awaited = args[place]
+            self.awaited = []
+
+            def product(attention: Tensor) -> Tensor:
+                changed = attention.reshape(awaited.shape).to(awaited)
+                multiplied: Tensor = function(
+                    *args[:place], changed, *args[place + 1 :], **keywords
+                )
+                return multiplied
+
+            return self.after_product(product, awaited)
         result = function(*args, **keywords)
+        if function in SOFTMAX and self.session.examples is not None:
+            self.softmaxes += 1
+            return self.after_softmax(self.softmaxes - 1, result)
         # dropout, a cast or a view of the attention is still the attention
-        if isinstance(result, Tensor) and result.numel() == self.awaited[0].numel():
+        is_tensor = place is not None and isinstance(result, Tensor)
+        if is_tensor and result.numel() == self.attention.numel():
             self.awaited.append(result)
         return result
 
@@ -87,16 +107,35 @@ class SoftmaxCatcher(TorchFunctionMode):
                 return index
         return None
 
-    def _softmax(self, compute: Callable[[], Tensor]) -> Tensor:
-        number, self.softmaxes = self.softmaxes, self.softmaxes + 1
-        session, result = self.session, compute()
-        if self.recorded is not None:
-            attention = by_head(result, session.layout)
-            if attention is not None:
-                self.attention, self.awaited = attention, [result]
-            return result
-        calls, layer = session.softmax_calls, session.calls
-        if layer == len(calls.numbers) or number != calls.numbers[layer]:
+
+class SoftmaxRecorder(SoftmaxMode):
+    """Records the calls of softmax whose result is multiplied by values; nothing is replaced."""
+
+    def __init__(self, session: Session):
+        super().__init__(session)
+        self.calls: list[Recorded] = []
+
+    def after_softmax(self, number: int, result: Tensor) -> Tensor:
+        attention = by_head(result, self.session.layout)
+        if attention is not None:
+            self.attention = attention
+            self.awaited = [result]
+        return result
+
+    def after_product(self, product: Product, awaited: Tensor) -> Tensor:
+        axes = axes_of(product, self.attention)
+        self.calls.append(Recorded(self.softmaxes - 1, axes, self.attention))
+        return product(awaited)
+
+
+class SoftmaxReplacer(SoftmaxMode):
+    """Applies the instructions of a session to the attention, and shows it to the session's observer."""
+
+    def after_softmax(self, number: int, result: Tensor) -> Tensor:
+        session = self.session
+        layer = session.calls
+        numbers = session.softmax_calls.numbers
+        if layer == len(numbers) or number != numbers[layer]:
             return result
         attention = by_head(result, session.layout)
         if attention is None or attention.shape[1] != session.known.heads:
@@ -116,51 +155,26 @@ class SoftmaxCatcher(TorchFunctionMode):
             return attention
         allowed = visible_keys(self.session, layer)
         constants = restrict(instruction.substitute, self.session.layout, allowed).to(attention)
-        constants = constants.expand(len(attention), -1, -1, -1)
-        if isinstance(instruction, Mix):
-            weights = instruction.weights[..., None, None].to(attention)
-            return torch.lerp(constants, attention, weights)
-        kept = attention.index_select(1, instruction.kept)
-        return torch.cat([kept, constants], dim=1).index_select(1, instruction.order)
+        return instruction.applied(attention, constants.expand(len(attention), -1, -1, -1))
 
-    def _multiplied(
-        self,
-        function: Callable[..., Tensor],
-        args: tuple[Any, ...],
-        place: int,
-        keywords: dict[str, Any],
-    ) -> Tensor:
-        """Return the model's product of attention and values, in which heads have their outputs, if any."""
-        awaited, self.awaited = args[place], []
-
-        def product(attention: Tensor) -> Tensor:
-            changed = attention.reshape(awaited.shape).to(awaited)
-            return function(*args[:place], changed, *args[place + 1 :], **keywords)
-
-        if self.recorded is not None:
-            number = self.softmaxes - 1
-            axes = axes_of(product, self.attention)
-            self.recorded.append(Recorded(number, axes, self.attention))
-            return function(*args, **keywords)
+    def after_product(self, product: Product, awaited: Tensor) -> Tensor:
+        """Return the product in which heads have their constants, if these are outputs."""
         session = self.session
-        layer, session.calls = session.calls, session.calls + 1
-        instruction = session.replacement[layer]
+        layer = session.calls
+        session.calls += 1
         axes = session.softmax_calls.axes[layer]
-        shape = self.attention.shape
-        caught = CaughtLayer(
-            layer,
-            session.layout,
-            product=lambda attention: _unflattened(product(attention), shape).permute(axes),
-        )
+        caught = CaughtLayer(layer, session.layout, product, axes)
         if session.observer is not None:
             session.observer(caught, self.attention, 0)
             if layer == session.last_layer:
                 raise Observed
-        result = function(*args, **keywords)
+        result = product(awaited)
+        instruction = session.replacement[layer]
         if isinstance(instruction, Keep) or not isinstance(instruction.substitute, Outputs):
             return result
-        outputs = _unflattened(result, shape).permute(axes)
-        changed = with_outputs(instruction, instruction.substitute, caught, outputs)
+        outputs = _unflattened(result, self.attention.shape).permute(axes)
+        constants = instruction.substitute.context(caught, None).to(outputs)
+        changed = instruction.applied(outputs, constants)
         inverse = torch.tensor(axes).argsort().tolist()
         return changed.permute(inverse).reshape(result.shape).contiguous()
 
@@ -179,14 +193,14 @@ class Recorded:
 
 def recorded_calls(session: Session, run: Callable[[], object]) -> list[Recorded]:
     """Run a model once, and return the calls of softmax whose result is multiplied by values."""
-    recorded: list[Recorded] = []
+    recorder = SoftmaxRecorder(session)
     catching = session.catching
-    session.catching = partial(SoftmaxCatcher, session, recorded)
+    session.catching = lambda: recorder
     try:
         run()
     finally:
         session.catching = catching
-    return recorded
+    return recorder.calls
 
 
 def by_head(softmax: Tensor, examples: Examples) -> Tensor | None:
@@ -233,18 +247,6 @@ def axes_of(product: Product, attention: Tensor) -> tuple[int, ...]:
     return (*axes, channels)
 
 
-def with_outputs(
-    instruction: Replace | Mix, substitute: Outputs, layer: CaughtLayer, outputs: Tensor
-) -> Tensor:
-    """Return outputs of heads `[example, head, query, channel]`, some of them replaced by or mixed with constants."""
-    heads = instruction.heads if isinstance(instruction, Replace) else None
-    constants = substitute.context(layer, heads).to(outputs)
-    if isinstance(instruction, Mix):
-        return torch.lerp(constants, outputs, instruction.weights[..., None, None].to(outputs))
-    kept = outputs.index_select(1, instruction.kept)
-    return torch.cat([kept, constants], dim=1).index_select(1, instruction.order)
-
-
 def visible_keys(session: Session, layer: int) -> Tensor | None:
     """Return the keys that queries see, `[example or 1, 1, query or 1, key]`; None if every query sees every key.
 
@@ -283,26 +285,16 @@ def window_of(attention: Tensor) -> int | None:
     return farthest + 1
 
 
-def set_slots_of_bias(model: nn.Module, session: Session) -> Callable[[], None]:
-    """Let MPNet's encoder compute relative positions from slots; return a function that restores it.
+def set_slots_of_bias(model: nn.Module, session: Session, undo: ExitStack) -> None:
+    """Let MPNet's encoder compute relative positions from slots; add to `undo` what restores it.
 
     Its code counts the columns of its input, in which slots that no example uses may be missing.
     """
-    changed = [
-        module
-        for module in model.modules()
-        if hasattr(module, "relative_position_bucket")
-        and hasattr(module, "relative_attention_bias")
-        and hasattr(module, "compute_position_bias")
-    ]
-    for module in changed:
-        module.compute_position_bias = _bias_by_slot(module, session)  # type: ignore[assignment]
-
-    def undo() -> None:
-        for module in changed:
-            del module.compute_position_bias
-
-    return undo
+    needed = ("relative_position_bucket", "relative_attention_bias", "compute_position_bias")
+    for module in model.modules():
+        if all(hasattr(module, name) for name in needed):
+            module.compute_position_bias = _bias_by_slot(module, session)  # type: ignore[assignment]
+            undo.callback(delattr, module, "compute_position_bias")
 
 
 def _bias_by_slot(encoder: Any, session: Session) -> Callable[..., Tensor]:

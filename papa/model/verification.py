@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
 
-from papa.data.packed import Packed
 from papa.errors import InputError, first_line
-from papa.model.check import distance, tiny_batch
-from papa.model.forms import MODULES, PADDED, dense
+from papa.model.check import distance
+from papa.model.forms import MODULES, PADDED
 from papa.model.model import Model
 from papa.model.projections import PrunedProjection
-from papa.model.reference import Reference
+from papa.model.settling import Trial, is_distribution, only_last, stock_by_padding, unchanged
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -53,7 +51,7 @@ class Verified:
 
 
 def verify(stock: PreTrainedModel) -> Verified:
-    """Compare a copy of a stock model with the model itself and with the reference, on a tiny batch."""
+    """Check a stock model on a tiny batch; if papa can use it, its attention is replaced in place."""
     kind = stock.config.model_type
     try:
         with torch.no_grad():
@@ -62,51 +60,40 @@ def verify(stock: PreTrainedModel) -> Verified:
         return Verified(kind, "refused", first_line(error))
 
 
-def _verified(kind: str, stock: PreTrainedModel) -> Verified:
-    model = Model(copy.deepcopy(stock))
-    base, padded = cast("PreTrainedModel", stock.base_model), PADDED
-    batch = tiny_batch(base, "after" if model.causal else "between")
-    shape = model.layers, model.heads, batch.n, batch.n
-    constants = torch.rand(shape, generator=torch.Generator().manual_seed(0)).to(
-        model.device, model.dtype
-    )
-    every = [(layer, head) for layer in range(model.layers) for head in range(model.heads)]
-    has_reference = kind not in MODULES and model.checked.facts.softmax is None
-    referenced = {"half": every[::2], "all": every} if has_reference else {}
-    distances = {"stock": distance(model.run(batch), padded.states(base, batch))}
-    for name, heads in referenced.items():
-        with Reference(base, constants, heads, dense(batch)[1]):
-            expected = padded.states(base, batch)
-        distances[name] = distance(model.run(batch, model.replacement(constants, heads)), expected)
+def _verified(kind: str, full: PreTrainedModel) -> Verified:
+    base = cast("PreTrainedModel", full.base_model)
+    stock = stock_by_padding(base)
+    text = only_last(stock["after"][0])
+    with unchanged(base):
+        states_of_text = PADDED.states(base, text)
+    model = Model(full)
+    trial = Trial(full, model.session)
+    trial.form = model.form
+    batch, _ = stock[trial.padding]
+    has_reference = kind not in MODULES and trial.facts.softmax is None
+    referenced = {"half": trial.every_head[::2], "all": trial.every_head} if has_reference else {}
+    distances = {
+        name: trial.distance_from_formula(batch, heads) for name, heads in referenced.items()
+    }
+    attention = torch.cat(trial.observed(text))
+    if is_distribution(attention):
+        states = trial.run(text, trial.replacement(attention))
+        distances["own_attention"] = distance(states, states_of_text)
     indices = tuple(index for index in model.numbers if index is not None)
     all_attend = indices == tuple(range(len(indices))) and model.states <= len(indices) + 1
     return Verified(
         kind,
-        str(model.form),
+        model.form.rows,
         why="",
         causal=model.causal,
         layers=model.layers,
         heads=model.heads,
         groups=model.groups,
         numbers=() if all_attend else indices,
-        own_attention=_distance_with_own_attention(model, base, batch),
+        stock=trial.distance_from(stock[trial.padding]),
         skipped=_skipped_share(model),
         **distances,
     )
-
-
-def _distance_with_own_attention(model: Model, base: PreTrainedModel, batch: Packed) -> float:
-    # the last example of a tiny batch fills all slots
-    ids, slots, segments = (
-        values[-batch.n :] for values in (batch.ids, batch.slots, batch.segments)
-    )
-    single = Packed(ids, slots, segments, batch.lengths[-1:], batch.n)
-    collected: list[torch.Tensor] = []
-    model.watch(single, lambda _, attention, __: collected.append(attention[0]))
-    constants = torch.stack(collected)
-    if not torch.allclose(constants.sum(-1), torch.ones(()).to(constants), atol=1e-3):
-        return float("nan")
-    return distance(model.run(single, model.replacement(constants)), PADDED.states(base, single))
 
 
 def _skipped_share(model: Model) -> float:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from families import letters_tokenizer
+from refusals import input_error
 
 from papa.data.choose import DataSet, data_in_files, roles_of
 from papa.data.columns import Columns
 from papa.data.readers import read_file
 from papa.data.splits import Wanted
-from papa.errors import InputError
 
 KINDS = {
     "text": [
@@ -113,7 +113,7 @@ def assert_chosen(columns: Columns, given: dict[str, str], chosen: str) -> None:
     """Compare the columns by role with "FIRST SECOND LABEL" or "WORDS LABEL", or see the question about "?ROLE"."""
     names = chosen.split(" ")
     if chosen.startswith("?"):
-        with pytest.raises(InputError, match=ASK.format(chosen[1:])) as asked:
+        with input_error(ASK.format(chosen[1:])) as asked:
             roles_of(columns, given)
         assert (
             f"Its columns: {', '.join(columns.names[:2])}" in str(asked.value)
@@ -172,9 +172,7 @@ def test_given_columns_are_used_as_they_are(header, given, chosen):
     ],
 )
 def test_lists_of_labels_of_whole_texts_are_refused(header, given):
-    with pytest.raises(
-        InputError, match=r"list of labels for each text in column label.*one class"
-    ):
+    with input_error(r"list of labels for each text in column label.*one class"):
         roles_of(columns_of(header), given)
 
 
@@ -222,7 +220,7 @@ def test_metrics_are_those_that_accept_the_labels(tmp_path, rows, wanted, expect
     path = tmp_path / "train.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     if " " in expected:
-        with pytest.raises(InputError, match=expected):
+        with input_error(expected):
             data_in_files(path, wanted=wanted, target=tmp_path / "{}.parquet")
         return
     data = data_in_files(path, wanted=wanted, target=tmp_path / "{}.parquet")
@@ -263,6 +261,7 @@ def examples(*numbers: int, second: int = 0, words: bool = False) -> list[Sequen
         ([*examples(4)] * 98 + [["é"]] * 2, {}, None, (16, "100% of texts fit", "2% of the texts are only unknown")),
         ([*examples(4)] * 99 + [["é"]], {}, None, (16, "100% of texts fit", "")),
         ([["é", "a"], ["é", "é"]], {}, None, (16, "100% of texts fit", "50% of the texts are only unknown")),
+        ([["é"], [""]], {}, None, (16, "100% of texts fit", "50% of the texts are only unknown tokens ([UNK])")),
         ([["é"] * 3] * 2, {}, None, (16, "100% of texts fit", "100% of the texts are only unknown")),
         ([], {"n_positions": 48}, None, (48, "blocks of running text", "")),
         ([], {"max_position_embeddings": 50, "model_type": "roberta"}, None, (48, "blocks of running text", "")),
@@ -299,7 +298,7 @@ def test_slots_are_at_most_the_limit_of_the_tokenizer(letters, tmp_path, lengths
     ],
 )
 def test_each_role_has_a_column_of_its_own(columns, said):
-    with pytest.raises(InputError, match=said):
+    with input_error(said):
         Wanted(columns)
 
 

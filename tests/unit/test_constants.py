@@ -5,6 +5,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from refusals import input_error
 from sizes import EXAMPLES, SLOTS
 
 import papa
@@ -144,22 +145,20 @@ def test_what_is_no_average_is_refused(tmp_path, constants, damage, message):
     path = tmp_path / "average.h5"
     constants.save(path)
     damage(path, constants)
-    with pytest.raises(papa.InputError, match=message):
+    with input_error(message):
         papa.Constants.load(path)
 
 
 def test_no_batch_one_batch_and_changing_layouts_are_refused(model, inputs):
     encoder = papa.Model(model)
-    with pytest.raises(papa.InputError, match="the list was empty"):
+    with input_error("the list was empty"):
         papa.average_attention(encoder, [])
-    with pytest.raises(
-        papa.InputError, match="takes a list of batches, but a single batch was given; put it into"
-    ):
+    with input_error("takes a list of batches, but a single batch was given; put it into"):
         papa.average_attention(encoder, inputs)
-    with pytest.raises(papa.InputError, match=r"A papa\.Model is needed"):
+    with input_error(r"A papa\.Model is needed"):
         papa.average_attention(model, [inputs])
     shorter = {name: values[:, :5] for name, values in inputs.items()}
     keep = shorter["attention_mask"].any(dim=1)
     shorter = {name: values[keep] for name, values in shorter.items()}
-    with pytest.raises(papa.InputError, match="5 slots, but earlier ones have 23"):
+    with input_error("5 slots, but earlier ones have 23"):
         papa.average_attention(encoder, [inputs, shorter])

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import jobs
 import pytest
 from random_models import random_model
+from refusals import input_error
 from tiny import CONFIG, with_keys, write_data
 
 import papa
@@ -33,9 +34,8 @@ def test_the_first_listed_head_is_replaced_last_and_others_before_all_listed_one
     ]
     for head in ((2, 0), (0, 4)):
         settings = HiddenStates(constant="zeros", heads=((1, 2), head))
-        with pytest.raises(
-            papa.InputError,
-            match=f"head {head[1]} of layer {head[0]}, but the model has 2 layers of 4",
+        with input_error(
+            f"head {head[1]} of layer {head[0]}, but the model has 2 layers of 4",
         ):
             ordered_heads(job, settings, SIZES)
 
@@ -57,7 +57,7 @@ def test_a_wrong_list_gets_one_sentence(text, message, tmp_path):
     with pytest.raises(papa.InputError) as error:
         listed_heads(path)
     assert str(error.value).startswith(f"{path} {message}")
-    with pytest.raises(papa.InputError, match="cannot be read"):
+    with input_error("cannot be read"):
         listed_heads(tmp_path / "nothing.csv")
 
 
@@ -100,11 +100,9 @@ def test_a_changed_list_changes_keys_and_a_moved_one_does_not(tmp_path):
     ],
 )
 def test_a_list_in_a_config_is_checked(orders, message):
-    with pytest.raises(papa.InputError, match=message):
+    with input_error(message):
         changes = {"models.tiny": {"path": random_model("llama")}, "run.orders": orders}
         list(Plan(config_of(with_keys(CONFIG, changes)), "results/s", save=False).jobs)
     grids = {"grids.more": {"orders": [LIST | {"file": "other.csv"}]}, "run.orders": [LIST]}
-    with pytest.raises(
-        papa.InputError, match=r"run\.orders has a list with the name 'mine', but another grid"
-    ):
+    with input_error(r"run\.orders has a list with the name 'mine', but another grid"):
         config_of(with_keys(CONFIG, grids))

@@ -1,9 +1,8 @@
 """The kept heads of a study as files: those that were replaced last."""
 
 import pandas as pd
-import pytest
+from refusals import input_error
 
-from papa.errors import InputError
 from papa.results.study_results import write_kept_heads
 
 RANKED = [(1, 0), (0, 0), (1, 2), (0, 2), (1, 1), (0, 1)]
@@ -23,7 +22,7 @@ def test_the_heads_that_are_replaced_last_are_kept(tmp_path):
     )
     (file,) = write_kept_heads(heads, tmp_path / "few", "1/7")
     assert file.read_text() == "layer,head\n"
-    with pytest.raises(InputError, match="no learned order"):
+    with input_error("no learned order"):
         write_kept_heads(heads[:0], tmp_path / "none")
-    with pytest.raises(InputError, match="not a fraction between 0 and 1"):
+    with input_error("not a fraction between 0 and 1"):
         write_kept_heads(heads, tmp_path / "none", "2")

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
+from refusals import input_error
 from tiny import ABSENT, CONFIG, corpus_of, with_keys, write_model
 
 import papa
@@ -31,7 +32,6 @@ from papa.data.hub import (
 )
 from papa.data.sources import load_splits, source_digests
 from papa.data.weights import facts_in, folder_in_package, model_source, named, weights_digest
-from papa.errors import InputError
 
 COMMIT = "c" * 40
 MODEL = HubModel(hub="some/model", revision="abc")
@@ -207,18 +207,15 @@ def test_what_is_in_the_mirror_is_never_downloaded(hub, tmp_path):
     config = config_of(with_keys(CONFIG, keys))
     assert fetch(config, config.machine, print).snapshots == {} and not hub.asked
     away = config_of(with_keys(CONFIG, keys | {"hub_mirror": "~/mirror"}))
-    with pytest.raises(
-        InputError, match=r"^hub_mirror: there is no folder '~/mirror' on this machine; correct"
-    ):
+    with input_error(r"^hub_mirror: there is no folder '~/mirror' on this machine; correct"):
         assert away.machine
 
 
 def test_without_an_answer_the_cache_is_read(hub):
     model_folder(hub.folder / "some/model")
     hub.error, said = ConnectionError("no answer\nof the hub"), []
-    with pytest.raises(
-        InputError,
-        match=r"The model some/model at revision abc .* \(no answer\); check the network",
+    with input_error(
+        r"The model some/model at revision abc .* \(no answer\); check the network",
     ):
         download("model", "some/model", "abc")
     hub.error = None
@@ -230,16 +227,15 @@ def test_without_an_answer_the_cache_is_read(hub):
     ]
     (folder / "model.safetensors").unlink()  # as if only config.json had been read
     assert folder_of("model", "some/model", "abc", Machine()) is None
-    with pytest.raises(InputError, match="cannot be downloaded"):
+    with input_error("cannot be downloaded"):
         download("model", "some/model", "abc")
 
 
 def test_a_damaged_file_is_deleted(hub):
     model_folder(hub.folder / "some/model")
     hub.mismatches = ["model.safetensors"]
-    with pytest.raises(
-        InputError,
-        match=r"^model\.safetensors of the model some/model differs from .*; run the same",
+    with input_error(
+        r"^model\.safetensors of the model some/model differs from .*; run the same",
     ):
         download("model", "some/model")
     assert [path.name for path in hub.cache.rglob("*") if path.is_file()] == ["config.json"]
@@ -261,9 +257,7 @@ def test_files_that_are_downloaded():
     ]
     assert files_of_model("m", [*others, *weights]) == [*weights, "config.json", "vocab.txt"]
     assert files_of_model("m", others) == ["pytorch_model.bin", "config.json", "vocab.txt"]
-    with pytest.raises(
-        InputError, match=r"cannot load the model m: .* and the repository .*1.h5.{,200} more."
-    ):
+    with input_error(r"cannot load the model m: .* and the repository .*1.h5.{,200} more."):
         files_of_model("m", [f"{n}.h5" for n in range(999)])
     files = ["README.md", "a/train.csv", "b/train.csv", "c.csv"]
     card = [{"config_name": "b", "data_files": [{"split": "train", "path": "c.*"}]}]
@@ -369,7 +363,7 @@ def test_a_model_in_a_package(monkeypatch, tmp_path):
         sys.modules, "some_package", types.SimpleNamespace(get_model_path=lambda: folder)
     )
     assert place("some_package") == str(folder)
-    with pytest.raises(InputError, match=r"not_installed_anywhere\.small, which is not installed"):
+    with input_error(r"not_installed_anywhere\.small, which is not installed"):
         place("not_installed_anywhere.small")
 
 
@@ -398,11 +392,9 @@ def test_weights_that_are_not_those_of_the_config_are_refused(tmp_path):
     path, digest = str(model_folder(tmp_path / "m")), hashlib.sha256(b"weights").hexdigest()
     assert model_source("small", FolderModel(path=path, sha256=digest), Machine()).folder == path
     said = f"The weights of model small have SHA-256 {digest}, but `sha256` in the config is {'0' * 64}; use the"
-    with pytest.raises(InputError, match=said):
+    with input_error(said):
         model_source("small", FolderModel(path=path, sha256="0" * 64), Machine())
-    with pytest.raises(
-        InputError, match="but there is no such folder; `path` must be the folder of a transformers"
-    ):
+    with input_error("but there is no such folder; `path` must be the folder of a transformers"):
         model_source("small", FolderModel(path=f"{path}/nope"), Machine())
 
 
@@ -422,7 +414,7 @@ def test_digest_of_shards_and_of_bin(tmp_path):
     place = str(folder)
     assert weights_digest(place, "small") == hashlib.sha256(b"weights").hexdigest()
     (folder / "model.safetensors").unlink()
-    with pytest.raises(InputError, match=r"none of model\.safetensors"):
+    with input_error(r"none of model\.safetensors"):
         weights_digest(place, "small")
     (folder / "pytorch_model.bin").write_bytes(b"bin")
     assert weights_digest(place, "small") == hashlib.sha256(b"bin").hexdigest()
@@ -437,7 +429,7 @@ def test_digest_of_shards_and_of_bin(tmp_path):
     (folder / "model.safetensors.index.json").write_text(index)
     for shard in shards[:-1]:
         (folder / f"{shard}.safetensors").write_text(shard)
-    with pytest.raises(InputError, match=r"lists 'c\.safetensors', which is not a file"):
+    with input_error(r"lists 'c\.safetensors', which is not a file"):
         weights_digest(place, "small")
     (folder / "c.safetensors").write_text("c")
     assert weights_digest(place, "small") == hashlib.sha256(f"{index}abcdefg".encode()).hexdigest()
@@ -448,9 +440,7 @@ def test_an_index_lists_only_files_of_its_folder(tmp_path, listed):
     folder = model_folder(tmp_path / "m")
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": listed}}))
-    with pytest.raises(
-        InputError, match=r"index\.json lists '.*', which is not a file in its folder"
-    ):
+    with input_error(r"index\.json lists '.*', which is not a file in its folder"):
         weights_digest(str(folder), "small")
 
 
@@ -460,7 +450,7 @@ def test_an_index_lists_only_files_of_its_folder(tmp_path, listed):
 def test_what_can_only_be_a_folder_is_never_asked_of_the_hub(monkeypatch, place):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert is_local(place) and not is_local("some/model") and not is_local("bert-base-uncased")
-    with pytest.raises(InputError, match="is neither a folder here, nor an id on the hub"):
+    with input_error("is neither a folder here, nor an id on the hub"):
         named(place)
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from refusals import input_error
 from test_measure import QUICK, decoder, folder, texts_of  # noqa: F401  fixtures
 from transformers import AutoTokenizer
 
@@ -58,8 +59,8 @@ def test_arguments_that_do_not_fit_are_refused(folder):  # noqa: F811
         (words[:2], {}, "must be whole numbers"),
         (torch.zeros_like(words), {}, "Some slots without a token have labels"),
     ):
-        with pytest.raises(papa.InputError, match=message):
+        with input_error(message):
             papa.learn_lambda(model, constants, train, labels, **settings)
     papa.learn_lambda(model, constants, train, np.array([0, 1, 0]), epochs=1)
-    with pytest.raises(papa.InputError, match="takes a list of batches"):
+    with input_error("takes a list of batches"):
         papa.learn_lambda(model, constants, train[0], ["x", "y", "x"])

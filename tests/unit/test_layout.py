@@ -6,6 +6,7 @@ import torch
 import transformers
 from families import byte_tokenizer, letters_tokenizer
 from random_models import random_model
+from refusals import input_error
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tokenizers import normalizers, processors
 
@@ -14,6 +15,7 @@ from papa.config.settings import FolderModel, Machine
 from papa.data.layout import place_texts, texts_in_blocks
 from papa.data.tokenize import (
     check_tokenizer,
+    meaningless_tokens,
     missing_packages,
     sizes_of_model,
     tokenize_corpus,
@@ -121,9 +123,7 @@ def test_every_word_has_a_token(tokenizer):
     assert [one.unknown for one in placed] == [1, 2, 2]
     assert tokenizer.convert_ids_to_tokens(placed[1].ids[1:-1]) == ["[UNK]", "a", "##b", "[UNK]"]
     tokenizer.unk_token = None
-    with pytest.raises(
-        papa.InputError, match=r"has no token for the word '\\u200d', and no unknown token; leave"
-    ):
+    with input_error(r"has no token for the word '\\u200d', and no unknown token; leave"):
         list(place_texts(tokenizer, WORDS, None, slots=7))
 
 
@@ -156,9 +156,7 @@ def test_python_tokenizers_take_words_one_by_one(tmp_path, words, tokens, begun)
 def test_a_tokenizer_that_joins_words_is_refused_for_words(name):
     tokenizer = getattr(transformers, f"{name}Tokenizer")()
     assert len(papa.lay_out(tokenizer, ["ab c"], slots=23)["input_ids"])
-    with pytest.raises(
-        papa.InputError, match=r"joins the words of a list without spaces.* or use a model whose"
-    ):
+    with input_error(r"joins the words of a list without spaces.* or use a model whose"):
         papa.lay_out(tokenizer, [["ab", "c"]], slots=23)
 
 
@@ -176,13 +174,13 @@ def test_a_tokenizer_that_joins_words_is_refused_for_words(name):
 )
 def test_what_cannot_be_laid_out_is_said(tokenizer, arguments, message):
     tokenizer.model_max_length = 512
-    with pytest.raises(papa.InputError, match=message):
+    with input_error(message):
         papa.lay_out(tokenizer, **arguments)
 
 
 def test_a_model_without_tokenizer_files_is_refused(tmp_path):
     transformers.AutoConfig.for_model("bert").save_pretrained(tmp_path)
-    with pytest.raises(papa.InputError, match=r"^m has no tokenizer files"):
+    with input_error(r"^m has no tokenizer files"):
         tokenizer_of(str(tmp_path), "m")
 
 
@@ -202,7 +200,7 @@ def test_a_tokenizer_that_is_only_a_sentencepiece_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr("papa.data.tokenize.version", version)
     said = "is in spm.model, which needs sentencepiece and protobuf: pip install"
-    with pytest.raises(papa.InputError, match=f"^The tokenizer of m {said}"):
+    with input_error(f"^The tokenizer of m {said}"):
         tokenizer_of(str(tmp_path), "m")
     found = verify(str(tmp_path))
     assert (found["kind"], found["form"]) == ("deberta-v2", "refused") and said in found["why"]
@@ -249,16 +247,12 @@ def test_a_token_without_an_embedding_and_words_without_a_token_are_said(
         single="$A", pair="$A $B", special_tokens=[]
     )
     assert not papa.lay_out(tokenizer, ["", "a"], slots=3)["attention_mask"][0].any()
-    with pytest.raises(
-        papa.InputError, match="Row 5 of the train split has no token for model tiny; leave it out"
-    ):
+    with input_error("Row 5 of the train split has no token for model tiny; leave it out"):
         tokenized(pa.table(rows | {"first": ["a", "\u200d"]}), tmp_path)
     said = r"model tiny has the token '<e1>' \(row 5 of the train split\), but the model has no embedding 56; call"
-    with pytest.raises(papa.InputError, match=said):
+    with input_error(said):
         tokenized(pa.table(rows | {"first": ["a", "a <e1> b"]}), tmp_path)
-    with pytest.raises(
-        papa.InputError, match=r"has the token '<e1>' \(in the text 'a <e1> b'\), but"
-    ):
+    with input_error(r"has the token '<e1>' \(in the text 'a <e1> b'\), but"):
         check_tokenizer("f", "tiny", 7, False, ["a", "a <e1> b"])
 
 
@@ -286,11 +280,14 @@ def test_the_space_of_sentencepiece_is_no_known_token() -> None:
     tokenizer.add_tokens(["\u2581"])
     tokens = tokenizer.convert_ids_to_tokens(without_meaning(tokenizer))
     assert sorted(tokens) == ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "\u2581"]
+    assert meaningless_tokens(tokenizer) == "unknown tokens ([UNK])"
+    tokenizer.unk_token = None
+    assert meaningless_tokens(tokenizer) == "special tokens"
 
 
 @pytest.mark.parametrize("columns", [{"words": [["a"]]}, {"first": ["a"], "second": ["b"]}])
 def test_only_single_texts_are_cut_in_blocks(tmp_path, of_tokenizer, columns):
-    with pytest.raises(papa.InputError, match="only single texts can be cut into blocks"):
+    with input_error("only single texts can be cut into blocks"):
         tokenized(pa.table({"split": ["train"], "row": [0]} | columns), tmp_path, blocks=True)
 
 
@@ -310,9 +307,7 @@ def test_tokens_have_facts_and_nothing_of_the_tasks(tmp_path, family):
         "rows": {"train": 2, "validation": 1}, "cut": {"train": 1, "validation": 0},
         "unknown": {"train": 0, "validation": 0},
     }  # fmt: skip
-    with pytest.raises(
-        papa.InputError, match=r"files of model tiny in .* have changed since this run began; start"
-    ):
+    with input_error(r"files of model tiny in .* have changed since this run began; start"):
         inputs = {"texts": "t", "model": "another digest"}
         reads = {"texts": str(tmp_path / "texts.parquet"), "model": model}
         tokenize_corpus(

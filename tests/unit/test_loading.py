@@ -10,6 +10,7 @@ import torch
 import transformers
 from families import FAMILIES, close, laid, needs_t5, only, real, stock, stock_states
 from random_models import random_model
+from refusals import input_error
 from safetensors.torch import load_file, save_file
 from sizes import CHANNELS, HEADS, LAYERS, SLOTS, VOCABULARY
 
@@ -28,6 +29,10 @@ GIVEN = {
 ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
+def loaded(folder, **options):
+    return papa.load_model(folder, device="cpu", **options)
+
+
 @pytest.fixture(params=FAMILIES)
 def family(request):
     return request.param
@@ -41,14 +46,9 @@ def saved(tmp_path, model):
 
 
 def test_loading_from_a_folder(saved, model, inputs):
-    ours = papa.load_model(saved, device="cpu")
+    ours = loaded(saved)
     close(real(ours.hidden_states(inputs), inputs), real(stock_states(model, inputs), inputs))
-    assert (
-        papa.load_model(saved, device="cpu", dtype="bfloat16")
-        .hidden_states(inputs)
-        .isfinite()
-        .all()
-    )
+    assert loaded(saved, dtype="bfloat16").hidden_states(inputs).isfinite().all()
     counted_positions = type(model).__name__.startswith(
         ("Roberta", "XLMRoberta", "Camembert", "Data2Vec")
     )
@@ -59,11 +59,11 @@ def test_loading_from_a_folder(saved, model, inputs):
 @only("roberta")
 def test_pickled_weights_are_loaded_weights_only_and_that_is_said(saved, model, inputs, caplog):
     with caplog.at_level(logging.WARNING, logger="papa"):
-        papa.load_model(saved, device="cpu")
+        loaded(saved)
         assert not caplog.records
         (saved / "model.safetensors").unlink()
         torch.save(model.state_dict(), saved / "pytorch_model.bin")
-        ours = papa.load_model(saved, device="cpu")
+        ours = loaded(saved)
     assert "weights-only" in caplog.text
     close(real(ours.hidden_states(inputs), inputs), real(stock_states(model, inputs), inputs))
 
@@ -88,10 +88,10 @@ def test_a_model_that_would_run_wrong_is_not_loaded(
 ):
     monkeypatch.setattr(owner, name, instead)
     if message is None:  # wrong positions of a packed row are found, and the model runs padded
-        assert not papa.load_model(saved, device="cpu").form.packed
+        assert loaded(saved).form.rows == "padded"
         return
-    with pytest.raises(papa.InputError, match=rf"tiny cannot be used: .*{message}"):
-        papa.load_model(saved, device="cpu")
+    with input_error(rf"tiny cannot be used: .*{message}"):
+        loaded(saved)
 
 
 @only("bert", "roberta", "electra", "deberta")
@@ -101,12 +101,10 @@ def test_a_config_without_an_id_of_padding(tmp_path, model, inputs):
     model.config.pad_token_id = None
     model.save_pretrained(tmp_path / "tiny")
     if "Roberta" in type(model).__name__:
-        with pytest.raises(
-            papa.InputError, match=r"RobertaModel cannot run.* set pad_token_id in its config"
-        ):
-            papa.load_model(tmp_path / "tiny", device="cpu")
+        with input_error(r"RobertaModel cannot run.* set pad_token_id in its config"):
+            loaded(tmp_path / "tiny")
     else:
-        actual = papa.load_model(tmp_path / "tiny", device="cpu").hidden_states(inputs)
+        actual = loaded(tmp_path / "tiny").hidden_states(inputs)
         close(real(actual, inputs), expected)
 
 
@@ -252,14 +250,12 @@ def test_a_checkpoint_is_exactly_the_model_or_is_refused(
         json.dumps(json.loads((tmp_path / "config.json").read_text()) | keys)
     )
     if refusal is not SAME:
-        with pytest.raises(
-            papa.InputError, match=refusal.format(re.escape(str(tmp_path)))
-        ) as error:
-            papa.load_model(tmp_path, device="cpu")
+        with input_error(refusal.format(re.escape(str(tmp_path)))) as error:
+            loaded(tmp_path)
         assert "\n" not in str(error.value) and len(str(error.value)) < 500
         return
     stock.load_state_dict({name: values.float() for name, values in weights.items()}, strict=False)
-    ours = papa.load_model(tmp_path, device="cpu")
+    ours = loaded(tmp_path)
     close(ours.hidden_states(GIVEN), stock_states(stock.base_model, GIVEN))
     if hasattr(stock, "lm_head") or hasattr(stock, "cls"):
         close(ours.logits(GIVEN), stock(**GIVEN, return_dict=True).logits)
@@ -270,20 +266,18 @@ def test_an_adapter_beside_the_weights_is_refused(saved, name):
     (saved / "adapter_config.json").write_text("{}")
     if name == "adapters":
         (saved / "config.json").unlink()
-    with pytest.raises(
-        papa.InputError,
-        match=r"tiny has an adapter \(adapter_config\.json\); merge it .*merge_and_un",
+    with input_error(
+        r"tiny has an adapter \(adapter_config\.json\); merge it .*merge_and_un",
     ):
-        papa.load_model(saved, device="cpu")
-    with pytest.raises(papa.InputError, match=r"has an adapter"):
+        loaded(saved)
+    with input_error(r"has an adapter"):
         model_source("tiny", FolderModel(path=str(saved)), Machine())
 
 
 def test_weights_under_other_names_are_refused(saved):
     (saved / "shard-00000-model-00001-of-00001.safetensors").touch()
-    with pytest.raises(
-        papa.InputError,
-        match=r"are in other files than model\.safetensors, which papa does not read",
+    with input_error(
+        r"are in other files than model\.safetensors, which papa does not read",
     ):
         model_source("tiny", FolderModel(path=str(saved)), Machine())
 
@@ -299,7 +293,7 @@ def test_a_job_gets_its_model_in_its_precision_and_only_with_its_weights(tiny, t
     with torch.no_grad():
         model.embeddings.LayerNorm.bias += 1
     model.save_pretrained(tmp_path / "tiny")
-    with pytest.raises(papa.InputError, match=r"model tiny in .*tiny .*changed since .* start"):
+    with input_error(r"model tiny in .*tiny .*changed since .* start"):
         model_of(job)
 
 
@@ -325,7 +319,7 @@ def test_a_model_is_checked_once_for_its_files_and_the_code(tiny, tmp_path, mode
     assert given[2:] == [None, None], "other packages, other files"
     for path in (tmp_path / "check").iterdir():
         path.write_text("{}")
-    with pytest.raises(papa.InputError, match=r"check/tiny-\w+\.json .*delete it"):
+    with input_error(r"check/tiny-\w+\.json .*delete it"):
         model_of(jobs.job(Average(), tmp_path / "a.h5", tiny))
 
 
@@ -345,7 +339,7 @@ def test_tokens_laid_out_for_the_other_kind_of_model_are_refused(
     assert model_of(jobs.job(Average(), tmp_path / "a.h5", tiny, tokens=right))
     monkeypatch.setattr("papa.data.tokenize.is_decoder", lambda *_: kind != "llama")
     wrong = jobs.lay_out(tiny, tmp_path, SLOTS, "wrong")
-    with pytest.raises(papa.InputError, match=f"wrong.parquet is laid out {said}; delete this"):
+    with input_error(f"wrong.parquet is laid out {said}; delete this"):
         model_of(jobs.job(Average(), tmp_path / "a.h5", tiny, tokens=wrong))
 
 
@@ -363,10 +357,8 @@ def test_an_encoder_with_a_decoder_is_refused_and_its_encoder_is_not(tmp_path, k
     made = getattr(transformers, f"{kind}Config")(**heads | sizes | ends)
     name = f"{kind}MTModel" if kind == "Marian" else f"{kind}ForConditionalGeneration"
     getattr(transformers, name)(made).save_pretrained(tmp_path / "two")
-    with pytest.raises(
-        papa.InputError, match=rf"two is an encoder-decoder \({kind.lower()}\).*get_encoder"
-    ) as refusal:
-        papa.load_model(tmp_path / "two", device="cpu")
+    with input_error(rf"two is an encoder-decoder \({kind.lower()}\).*get_encoder") as refusal:
+        loaded(tmp_path / "two")
     encoder = re.search(r"transformers\..*?\(\)", str(refusal.value))[0]
     assert papa.Model(eval(encoder)).layers == 2
 
@@ -385,7 +377,7 @@ def test_an_encoder_that_was_saved_without_its_decoder_is_loaded_as_one(tmp_path
     alone = transformers.T5EncoderModel.from_pretrained(tmp_path / "whole")
     alone.save_pretrained(tmp_path / "alone")
     for name in ("whole", "alone"):
-        ours = papa.load_model(tmp_path / name, device="cpu")
+        ours = loaded(tmp_path / name)
         close(ours.hidden_states(GIVEN)[:, -1], alone(GIVEN["input_ids"]).last_hidden_state)
 
 
@@ -415,7 +407,7 @@ def test_a_head_that_the_checkpoint_has_is_loaded_whatever_the_library_maps_its_
     )
     stock = kind(kind.config_class(**sizes)).eval()
     stock.save_pretrained(tmp_path / "tiny")
-    close(papa.load_model(tmp_path / "tiny", device="cpu").logits(GIVEN), stock(**GIVEN).logits)
+    close(loaded(tmp_path / "tiny").logits(GIVEN), stock(**GIVEN).logits)
 
 
 @only("bert")
@@ -427,12 +419,10 @@ def test_a_checkpoint_without_its_prediction_head_has_states_but_no_logits(saved
     described = json.loads(path.read_text(encoding="utf-8"))
     described["architectures"] = ["BertForMaskedLM"]
     path.write_text(json.dumps(described), encoding="utf-8")
-    model = papa.load_model(tmp_path / "bare", device="cpu")
-    ids = torch.arange(1, 6)[None]
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    close(model.hidden_states(inputs), stock_states(stock, inputs))
-    with pytest.raises(papa.InputError, match="BertModel has no head"):
-        model.logits(inputs)
+    model = loaded(tmp_path / "bare")
+    close(model.hidden_states(GIVEN), stock_states(stock, GIVEN))
+    with input_error("BertModel has no head"):
+        model.logits(GIVEN)
 
 
 @only("bert")
@@ -443,7 +433,7 @@ def test_a_checkpoint_with_a_part_of_its_head_is_damaged(saved, tmp_path):
     weights = load_file(path)
     del weights["cls.predictions.transform.LayerNorm.bias"]
     save_file(weights, path, {"format": "pt"})
-    with pytest.raises(papa.InputError, match="lack 1 tensor of the model"):
+    with input_error("lack 1 tensor of the model"):
         papa.load_model(tmp_path / "masked")
 
 
@@ -463,8 +453,6 @@ def test_memory_of_weights_is_that_in_float32(tmp_path):
 def test_tied_embeddings_are_the_head_of_a_decoder_saved_without_one(tmp_path):
     stock = transformers.AutoModelForCausalLM.from_pretrained(random_model("gpt2")).eval()
     stock.base_model.save_pretrained(tmp_path)
-    inputs = {"input_ids": torch.arange(1, 6)[None]}
-    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     with torch.no_grad():
-        expected = stock(**inputs).logits
-    close(papa.load_model(tmp_path, device="cpu").logits(inputs), expected)
+        expected = stock(**GIVEN).logits
+    close(loaded(tmp_path).logits(GIVEN), expected)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 import torch
 from families import letters_tokenizer, random_model, stock
+from refusals import input_error
 from transformers import AutoModel
 from typer.testing import CliRunner
 
@@ -130,7 +131,7 @@ def test_a_loaded_model_is_taken_with_its_tokenizer(study, folder, tmp_path):
     assert measured(loaded, results).curve["mean"].tolist() == study.curve["mean"].tolist()
     weights = (results / "model/model.safetensors").read_bytes()
     next(loaded.parameters()).data += 1
-    with pytest.raises(papa.InputError, match="has results of another model"):
+    with input_error("has results of another model"):
         measured(loaded, results)
     assert (results / "model/model.safetensors").read_bytes() == weights
     assert not [*results.glob("model-*")]
@@ -139,7 +140,7 @@ def test_a_loaded_model_is_taken_with_its_tokenizer(study, folder, tmp_path):
         (loaded, "of this BertModel could not be loaded from 'nowhere/at-all'"),
         ({}, "a dict was"),
     ):
-        with pytest.raises(papa.InputError, match=message):
+        with input_error(message):
             papa.measure(model, *texts_of(40))
 
 
@@ -171,7 +172,7 @@ def test_a_table_is_read_by_the_names_of_its_columns(kind, tmp_path):
     )
     sizes = [held.unwritten[split].table.num_rows for split in ("train", "validation")]
     assert sizes == [30, 30] and held.notes[0].startswith("Dropped 0 of 60 rows of train,")
-    with pytest.raises(papa.InputError, match="would be replaced"):
+    with input_error("would be replaced"):
         _data_of(
             tmp_path / "train.parquet", None, None, tmp_path, {"columns": ROLES, "hold_out": 0.5}
         )
@@ -288,7 +289,7 @@ def test_what_cannot_be_used_gets_a_sentence(folder, arguments, options, message
     train, *others = (
         known.get(each, each) if isinstance(each, str) else each for each in arguments
     )
-    with pytest.raises(papa.InputError, match=message):
+    with input_error(message):
         papa.measure(folder, train, *others, **options)
 
 
@@ -332,7 +333,7 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(
 
 
 def test_a_folder_that_another_run_writes_to_is_left_alone(folder, tmp_path):
-    said = pytest.raises(papa.InputError, match=r"another run is writing to .*study; wait for it")
+    said = input_error(r"another run is writing to .*study; wait for it")
     with os.fdopen(locked(tmp_path / "study", fcntl.LOCK_EX, "taken")), said:
         measured(folder, tmp_path / "study")
     assert [path.name for path in (tmp_path / "study").iterdir()] == [".lock"]
@@ -344,7 +345,7 @@ def test_results_of_another_study_are_not_replaced(study, folder, decoder, other
     texts, labels = texts_of(60, 5 if other == "texts" else 0)
     labels = labels[::-1] if other == "labels" else labels
     model = decoder if other == "model" else folder
-    with pytest.raises(papa.InputError, match=r"results of another model .* give another folder"):
+    with input_error(r"results of another model .* give another folder"):
         papa.measure(model, texts, labels, texts_of(40, 1), QUICK, study.folder)
     assert {path: path.read_bytes() for path in kept} == kept
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from families import stock_states
+from refusals import input_error
 from sizes import CHANNELS, HEADS, LAYERS, SLOTS, VOCABULARY
 
 import papa
@@ -45,7 +46,7 @@ def test_the_stock_model_is_put_back_whatever_happens_inside(model, inputs, matr
 def test_a_plain_model_refuses_what_it_cannot_do_with_replaced_attention(
     model, inputs, matrices, change, message
 ):
-    with papa.replaced_attention(model, matrices), pytest.raises(papa.InputError, match=message):
+    with papa.replaced_attention(model, matrices), input_error(message):
         model(**change(inputs))
     model(**inputs, output_attentions=True)
 
@@ -97,7 +98,7 @@ def test_alike_examples_add_up_as_any_others(ours):
 )
 def test_inputs_that_cannot_be_right_are_refused(ours, inputs, change, message):
     change(inputs)
-    with pytest.raises(papa.InputError, match=message):
+    with input_error(message):
         ours.hidden_states(inputs)
 
 
@@ -144,7 +145,7 @@ def test_what_collators_add_to_inputs_changes_nothing(ours, inputs):
     ],
 )
 def test_replacements_that_cannot_be_right_are_refused(ours, inputs, constants, options, message):
-    with pytest.raises(papa.InputError, match=message):
+    with input_error(message):
         ours.hidden_states(inputs, constants, **options)
 
 

@@ -5,10 +5,12 @@ The oracle is the stock model, in which a hook on the dropout after the softmax 
 
 import copy
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 import transformers
+from refusals import input_error
 from torch import nn
 
 import papa
@@ -61,6 +63,22 @@ def stock_and_model():
         return made[kind]
 
     return make
+
+
+def inputs_of(ids):
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def text_of(length):
+    """A text of different tokens, without padding."""
+    return inputs_of(torch.arange(6, 6 + length)[None])
+
+
+def uniform(model):
+    """Constants for texts of seven tokens."""
+    config = model.config
+    shape = config.num_hidden_layers, config.num_attention_heads
+    return papa.Constants.of("uniform", *shape, 7)
 
 
 def batch_for(model):
@@ -119,8 +137,7 @@ def test_replaced_heads_have_the_matrices_that_a_hook_writes(stock_and_model, ki
 @pytest.mark.parametrize("kind", [*KINDS, *NO_DROPOUT_MODULE])
 def test_a_text_keeps_its_states_with_its_own_outputs_and_attention(stock_and_model, kind):
     stock, model = stock_and_model(kind)
-    ids = torch.arange(6, 13)[None]
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    inputs = text_of(7)
     own = model.hidden_states(inputs)
     with torch.no_grad():
         expected = torch.stack(PADDED.states(stock.base_model, model.pack(inputs)))
@@ -129,7 +146,9 @@ def test_a_text_keeps_its_states_with_its_own_outputs_and_attention(stock_and_mo
         averages = papa.average_attention(model, [inputs], constant)
         replaced = model.hidden_states(inputs, averages)
         torch.testing.assert_close(replaced, own, rtol=1e-4, atol=1e-4)
-    other = papa.average_attention(model, [inputs | {"input_ids": ids + 9}], "mean-output")
+    other = papa.average_attention(
+        model, [inputs | {"input_ids": inputs["input_ids"] + 9}], "mean-output"
+    )
     assert not torch.allclose(model.hidden_states(inputs, other), own, atol=1e-2)
 
 
@@ -139,20 +158,12 @@ def test_mixing_leads_from_constants_to_attention_and_has_gradients(
     stock_and_model, kind, constant
 ):
     _, model = stock_and_model(kind)
-    ids = torch.arange(6, 20).view(2, 7)
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    inputs = inputs_of(torch.arange(6, 20).view(2, 7))
     averages = papa.average_attention(model, [inputs], constant)
     shape = model.layers, model.heads
-    assert torch.allclose(
-        model.hidden_states(inputs, averages, mixing=torch.ones(shape)),
-        model.hidden_states(inputs),
-        atol=1e-5,
-    )
-    assert torch.allclose(
-        model.hidden_states(inputs, averages, mixing=torch.zeros(shape)),
-        model.hidden_states(inputs, averages),
-        atol=1e-5,
-    )
+    for weight, constants in ((torch.ones(shape), None), (torch.zeros(shape), averages)):
+        mixed = model.hidden_states(inputs, averages, mixing=weight)
+        assert torch.allclose(mixed, model.hidden_states(inputs, constants), atol=1e-5)
     weights = torch.full(shape, 0.5, requires_grad=True)
     model.hidden_states(inputs, averages, mixing=weights)[:, -1].square().mean().backward()
     assert bool((weights.grad != 0).all())
@@ -181,11 +192,10 @@ def test_unused_slots_are_left_out_of_mpnet_without_a_change(slots):
     with torch.no_grad():
         output = stock(ids, mask, output_hidden_states=True)
     expected = torch.stack(output.hidden_states, 1) * mask[:, None, :, None]
-    states = model.hidden_states({"input_ids": ids, "attention_mask": mask})
-    torch.testing.assert_close(states, expected, rtol=1e-4, atol=1e-5)
-    assert model.form.arguments(stock, model.pack({"input_ids": ids, "attention_mask": mask}))[
-        "input_ids"
-    ].shape == (2, 6)
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    torch.testing.assert_close(model.hidden_states(inputs), expected, rtol=1e-4, atol=1e-5)
+    arguments = model.form.arguments(stock, model.pack(inputs))
+    assert arguments["input_ids"].shape == (2, 6)
 
 
 def gpt_neo():
@@ -209,14 +219,13 @@ def gpt_neo():
 def test_a_window_is_found_and_hides_earlier_tokens_from_constants():
     model = papa.Model(gpt_neo())
     assert model.checked.facts.softmax.windows == (None, WINDOW)
-    ids = torch.arange(6, 17)[None]
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    uniform = papa.Constants.of("uniform", model.layers, model.heads, 11)
-    changed = inputs | {"input_ids": ids.clone().index_fill_(1, torch.tensor([0]), 50)}
-    first, second = (model.hidden_states(each, uniform)[0, -1] for each in (inputs, changed))
+    inputs, changed = text_of(11), text_of(11)
+    changed["input_ids"][0, 0] = 50
+    constants = papa.Constants.of("uniform", model.layers, model.heads, 11)
+    first, second = (model.hidden_states(each, constants)[0, -1] for each in (inputs, changed))
     assert not torch.allclose(first[-1], second[-1])
     identity = papa.Constants.of("identity", model.layers, model.heads, 11).mean.clone()
-    identity[1] = uniform.mean[1]
+    identity[1] = constants.mean[1]
     first, second = (model.hidden_states(each, identity)[0, -1] for each in (inputs, changed))
     differs = (first != second).any(-1)
     assert differs.tolist() == [True] * WINDOW + [False] * (11 - WINDOW)
@@ -225,8 +234,7 @@ def test_a_window_is_found_and_hides_earlier_tokens_from_constants():
 def test_generation_with_a_cache_is_the_same_as_without():
     stock = gpt_neo()
     model = papa.Model(copy.deepcopy(stock))
-    ids = torch.arange(6, 12)[None]
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    inputs = text_of(6)
     constants = torch.rand(2, 3, 20, 20, generator=torch.Generator().manual_seed(0))
     heads = [(0, 1), (1, 0), (1, 2)]
     with papa.replaced_attention(stock, constants, heads):
@@ -235,11 +243,8 @@ def test_generation_with_a_cache_is_the_same_as_without():
             for cached in (True, False)
         ]
     assert torch.equal(written[0], written[1])
-    predicted = model.logits(
-        {"input_ids": written[0], "attention_mask": torch.ones_like(written[0])},
-        constants[:, :, :14, :14],
-        heads,
-    ).argmax(-1)
+    logits = model.logits(inputs_of(written[0]), constants[:, :, :14, :14], heads)
+    predicted = logits.argmax(-1)
     assert torch.equal(predicted[:, 5:-1], written[0][:, 6:])
     plain = stock.generate(**inputs, max_new_tokens=8, do_sample=False)
     assert not torch.equal(plain, written[0])
@@ -247,34 +252,21 @@ def test_generation_with_a_cache_is_the_same_as_without():
 
 def test_threads_take_turns_with_a_plain_model():
     stock = gpt_neo()
-    ids = torch.arange(6, 12)[None]
-    mask = torch.ones_like(ids)
-    constants = papa.Constants.of("uniform", 2, 3, 6)
-    results = []
-    with papa.replaced_attention(stock, constants), torch.no_grad():
-        expected = stock(input_ids=ids, attention_mask=mask).logits
-
-        def call():
-            with torch.no_grad():
-                results.append(stock(input_ids=ids, attention_mask=mask).logits)
-
-        threads = [threading.Thread(target=call) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert len(results) == 4
-    assert all(torch.equal(result, expected) for result in results)
+    with papa.replaced_attention(stock, uniform(stock)):
+        expected = stock(**text_of(7)).logits
+        with ThreadPoolExecutor(4) as pool:
+            calls = [pool.submit(stock, **text_of(7)) for _ in range(4)]
+    assert all(torch.equal(call.result().logits, expected) for call in calls)
 
 
 @pytest.mark.parametrize("kind", ["convbert", "nystromformer"])
 def test_a_model_in_which_other_parts_mix_tokens_is_refused(kind):
-    with pytest.raises(papa.InputError, match="also mix tokens, such as a convolution"):
+    with input_error("also mix tokens, such as a convolution"):
         papa.Model(small_model(kind))
 
 
 def test_a_model_without_a_softmax_over_all_tokens_is_refused():
-    with pytest.raises(papa.InputError, match="neither looks up its attention by name"):
+    with input_error("neither looks up its attention by name"):
         papa.Model(small_model("longformer"))
 
 
@@ -300,12 +292,11 @@ def test_big_bird_keeps_its_sparse_attention_which_is_refused():
     model = papa.Model(stock)
     assert model.model.attention_type == "block_sparse"
     assert model.form.rows == "padded"
-    short = torch.arange(6, 15)[None]
-    model.hidden_states({"input_ids": short, "attention_mask": torch.ones_like(short)})
+    model.hidden_states(text_of(9))
     assert model.model.attention_type == "block_sparse"
     long = torch.arange(100)[None] % 80 + 6
-    with pytest.raises(papa.InputError, match="cannot be"):
-        model.hidden_states({"input_ids": long, "attention_mask": torch.ones_like(long)})
+    with input_error("cannot be"):
+        model.hidden_states(inputs_of(long))
 
 
 def test_attention_to_another_text_is_refused():
@@ -319,25 +310,20 @@ def test_attention_to_another_text_is_refused():
         add_cross_attention=True,
     )
     stock = transformers.BertModel(config).eval()
-    ids = torch.arange(6, 11)[None]
-    with (
-        papa.replaced_attention(stock, papa.Constants.of("zeros", 2, 2, 5)),
-        pytest.raises(papa.InputError, match="attention to another text"),
-    ):
-        stock(ids, torch.ones_like(ids), encoder_hidden_states=torch.zeros(1, 5, 8))
+    refused = input_error("attention to another text")
+    with papa.replaced_attention(stock, uniform(stock)), refused:
+        stock(**text_of(7), encoder_hidden_states=torch.zeros(1, 7, 8))
 
 
 def test_a_plain_model_is_restored_and_can_be_called_through_forward():
     stock = small_model("mpnet")
-    ids = torch.arange(6, 13)[None]
-    mask = torch.ones_like(ids)
+    ids, mask = text_of(7).values()
     names = set(vars(stock))
-    constants = papa.Constants.of("uniform", 4, 4, 7)
     calls = []
     stock.base_model.register_forward_hook(lambda *_: calls.append(1))
     with torch.no_grad():
         before = stock(ids, mask).logits
-        with papa.replaced_attention(stock, constants):
+        with papa.replaced_attention(stock, uniform(stock)):
             replaced = stock.forward(ids, attention_mask=mask).logits
             assert torch.equal(stock(ids, mask).logits, replaced)
         after = stock(ids, mask).logits
@@ -350,14 +336,9 @@ def test_a_plain_model_is_restored_and_can_be_called_through_forward():
 def test_falcon_runs_eagerly_and_gets_its_kernel_back():
     stock = small_model("falcon")
     stock.config._attn_implementation = "sdpa"
-    with papa.replaced_attention(stock, papa.Constants.of("uniform", 4, 4, 7)):
+    with papa.replaced_attention(stock, uniform(stock)):
         assert stock.config._attn_implementation == "eager"
     assert stock.config._attn_implementation == "sdpa"
-
-
-def text_of(length):
-    ids = torch.arange(6, 6 + length)[None]
-    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
 def test_the_same_weights_give_the_same_states_whichever_way_attention_is_replaced(monkeypatch):
@@ -365,8 +346,8 @@ def test_the_same_weights_give_the_same_states_whichever_way_attention_is_replac
     stock = small_model("bert")
     by_name = papa.Model(copy.deepcopy(stock))
 
-    def not_looked_up(_):
-        raise NotLookedUp("no name")
+    def not_looked_up(*_):
+        raise NotLookedUp
 
     monkeypatch.setattr(settling, "patch", not_looked_up)
     caught = papa.Model(stock)
@@ -384,25 +365,23 @@ def test_the_same_weights_give_the_same_states_whichever_way_attention_is_replac
 
 def test_a_part_of_a_model_cannot_be_called_by_itself():
     stock = small_model("mpnet")
-    constants = papa.Constants.of("uniform", 4, 4, 7)
-    refused = pytest.raises(papa.InputError, match="attention was called directly")
-    with papa.replaced_attention(stock, constants), refused:
+    refused = input_error("attention was called directly")
+    with papa.replaced_attention(stock, uniform(stock)), refused:
         stock.base_model(**text_of(7))
     stock.base_model(**text_of(7))
     model = papa.Model(stock)
-    with pytest.raises(papa.InputError, match=" was called directly"):
+    with input_error(" was called directly"):
         model.full(**text_of(7))
-    with pytest.raises(papa.InputError, match="already passed to papa"):
+    with input_error("already passed to papa"):
         papa.Model(copy.deepcopy(model.full))
 
 
 def test_a_model_cannot_be_called_by_its_own_hook():
     stock = gpt_neo()
-    constants = papa.Constants.of("uniform", 2, 3, 6)
     inner = text_of(6)
-    with papa.replaced_attention(stock, constants):
+    with papa.replaced_attention(stock, uniform(stock)):
         hook = stock.transformer.h[0].register_forward_hook(lambda *_: stock(**inner) and None)
-        with pytest.raises(papa.InputError, match="called while it was running"):
+        with input_error("called while it was running"):
             stock(**inner)
         hook.remove()
         stock(**inner)
@@ -412,8 +391,8 @@ def test_gradient_checkpointing_is_refused():
     """It would compute layers again after the call, without constants."""
     stock = gpt_neo().train()
     stock.gradient_checkpointing_enable()
-    with papa.replaced_attention(stock, papa.Constants.of("uniform", 2, 3, 6)):
-        with pytest.raises(papa.InputError, match="gradient_checkpointing_disable"):
+    with papa.replaced_attention(stock, uniform(stock)):
+        with input_error("gradient_checkpointing_disable"):
             stock(**text_of(6))
         stock.gradient_checkpointing_disable()
         stock(**text_of(6)).logits.sum().backward()
@@ -422,9 +401,8 @@ def test_gradient_checkpointing_is_refused():
 @pytest.mark.parametrize("argument", ["perm_mask", "target_mapping"])
 def test_xlnets_other_attention_is_refused(argument):
     stock = small_model("xlnet")
-    constants = papa.Constants.of("uniform", 4, 4, 7)
-    refused = pytest.raises(papa.InputError, match=f"{argument} changes attention")
-    with papa.replaced_attention(stock, constants), refused:
+    refused = input_error(f"{argument} changes attention")
+    with papa.replaced_attention(stock, uniform(stock)), refused:
         stock(**text_of(7), **{argument: torch.zeros(1, 7, 7)})
 
 
@@ -451,7 +429,7 @@ def test_hooks_of_users_keep_their_order():
     called = []
     stock.register_forward_hook(lambda *_: called.append("first"))
     stock.register_forward_hook(lambda *_: called.append("prepended"), prepend=True)
-    with papa.replaced_attention(stock, papa.Constants.of("uniform", 4, 4, 7)):
+    with papa.replaced_attention(stock, uniform(stock)):
         stock(**text_of(7))
     assert called == ["prepended", "first"]
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from families import byte_tokenizer
+from refusals import input_error
 from tiny import corpus_of
 
 from papa.config.settings import Corpus, Machine
@@ -48,7 +49,8 @@ a.conll | #doc 0\nEU\tB\n#doc 0\nbuys\tO\n\n#id 5 of 7\na\tO | {"words": [["EU",
 a.conll | #\tB-TAG\nhappy\tI-TAG\n\na\tO | {"words": [["#", "happy"], ["a"]], "column_2": [["B-TAG", "I-TAG"], ["O"]]}
 a.conll | #\tHT\na\tO\n#\tHT\n\n#\tid 7\na\tO | {"words": [["#", "a", "#"], ["a"]], "column_2": [["HT", "O", "HT"], ["O"]]}
 a.conll | #happy B-TAG\na O\n#sad HT\n\n#me HT\n\n#the O | {"words": [["#happy", "a", "#sad"], ["#me"], ["#the"]], "column_2": [["B-TAG", "O", "HT"], ["HT"], ["O"]]}
-a.conll | a\t0\nb\t1\n\n#doc 0\na\t1 | line 4 may be a comment or a word ('#doc 0'); write a space after # in comments, and
+a.conll | a\t0\nb\t1\n\n#doc 0\na\t1 | line 4 may be a comment or a word ('#doc 0'); write a space after # in comments; a word
+a.conll | a O\n\n#1 single\nb O | line 3 may be a comment or a word ('#1 single'); write a space after # in comments; a word needs a tag that other words also have
 a.conll | a O\n\n#doc 3\na O | line 3 may be a comment or a word
 a.conll | #Text=3 of them\na O | line 1 may be a comment or a word
 a.conll | a\tO\n\n#doc\t3\na\tO | line 3 may be a comment or a word
@@ -140,7 +142,7 @@ def test_values_and_faults_far_into_a_file(tmp_path, by):
     file = tmp_path / ("a.csv" if by == "," else "a.tsv")
     text = "word " * 30_011  # as long as a book
     file.write_text(f"text{by}label\n{text}{by}yes\n" * 2)
-    with pytest.raises(InputError, match="line 3 repeats the column names"):
+    with input_error("line 3 repeats the column names"):
         read_file(file)
     for wrong, said in (
         (b"sch\xf6n", "line 9003 is not UTF-8"),
@@ -150,7 +152,7 @@ def test_values_and_faults_far_into_a_file(tmp_path, by):
         file.write_text(rows)
         assert read_file(file).table["text"][0].as_py() == text
         file.write_bytes(rows.encode() + wrong + by.encode() + b"no\n")
-        with pytest.raises(InputError, match=said):
+        with input_error(said):
             read_file(file)
 
 
@@ -232,7 +234,7 @@ def test_labels_mean_the_same_in_files_of_every_form(tmp_path, form, labels, lis
     file = rows_of(tmp_path / f"a.{form}", [{"text": "a", "label": label} for label in labels])
     columns = read_file(file)
     if said:
-        with pytest.raises(InputError, match=said):
+        with input_error(said):
             columns.classes("label", listed, None)
     else:
         assert columns.classes("label", listed, None) == [
@@ -264,7 +266,7 @@ def test_only_rows_without_a_label_are_dropped(labels, listed, kept):
         {"first": "text", "label": "label"},
     )
     if isinstance(kept, str):
-        with pytest.raises(InputError, match=kept):
+        with input_error(kept):
             Wanted(hold_out=0.5, drop_empty=True, labels=listed).changed(splits, roles)
     else:
         changed, notes = Wanted(drop_empty=True, labels=listed).changed(splits, roles)
@@ -307,7 +309,7 @@ def test_training_keeps_every_label_that_is_not_listed(labels, listed, note):
     splits = {"train": Columns("train", table, table.column_names)}
     wanted = Wanted(hold_out="1/2", labels=listed)
     if "too few" in note:
-        with pytest.raises(InputError, match=note):
+        with input_error(note):
             wanted.changed(splits, roles)
         return
     changed, [said] = wanted.changed(splits, roles)
@@ -339,7 +341,7 @@ def test_two_slices_of_a_split_have_all_its_rows_and_none_twice(tmp_path, source
 
     assert texts("[1:]", "[:1]") == [TEXTS[1:], TEXTS[:1]]
     assert texts("", "[1:2]") == [TEXTS, TEXTS[1:2]]
-    with pytest.raises(InputError, match=r"\[9:\]"):
+    with input_error(r"\[9:\]"):
         texts("[9:]", "[:1]")
 
 
@@ -380,9 +382,8 @@ def test_columns_that_nobody_wants_may_mix_types_and_are_not_all_listed(tmp_path
     file = rows_of(tmp_path / f"a.{form}", [{"text": "a", "x": 1} | wide, {"text": "b", "x": "s"}])
     rows = read_file(file, ["text"])
     assert rows.table.to_pydict() == {"text": ["a", "b"]}
-    with pytest.raises(
-        InputError,
-        match=r"no column 'y'; its columns are text, x, column 0, .{1,180} and 2,98\d more",
+    with input_error(
+        r"no column 'y'; its columns are text, x, column 0, .{1,180} and 2,98\d more",
     ):
         rows.texts("y")
 
@@ -397,12 +398,10 @@ def test_sources_that_cannot_be_read_as_asked(tmp_path):
         lambda corpus: load_splits(corpus, None, Machine()),
         lambda corpus: source_digests(corpus, Machine()),
     ):
-        with pytest.raises(InputError, match=r"There is no file .*nope\.csv"):
+        with input_error(r"There is no file .*nope\.csv"):
             read(in_file(tmp_path / "nope.csv"))
     (tmp_path / "a.json").mkdir()
-    with pytest.raises(
-        InputError, match=r"is a folder; give a file, or, if save_to_disk wrote it, .* to_parquet"
-    ):
+    with input_error(r"is a folder; give a file, or, if save_to_disk wrote it, .* to_parquet"):
         read_file(tmp_path / "a.json")
 
 

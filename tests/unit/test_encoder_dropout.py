@@ -1,6 +1,7 @@
 """The model's own dropout: where it drops, how much, and that it is off unless asked for."""
 
 import copy
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -83,7 +84,7 @@ def attention(model, share, replaced, mixing=None):
         examples.same_slots
     )  # the constant is the same for all examples; what is dropped of it is not
     session = Session(replacement_of((1, HEADS), matrices, heads, mixing), examples=examples)
-    patch(model)
+    patch(model, ExitStack())
     layer = model.encoder.layer[0].attention.self.train()
     layer.dropout.p = share
     layer.value.register_forward_hook(

@@ -63,12 +63,8 @@ class Record:
     @cached_property
     def key(self) -> str:
         """The key of the artefact: the digest of its record, 40 hexadecimal digits."""
-        names = (
-            "stage",
-            "version",
-            "settings",
-            "inputs",
-        )  # `asdict` would copy them, which is slow
+        # `asdict` would copy the values, which is slow for the thousands of jobs of a plan
+        names = ("stage", "version", "settings", "inputs")
         return digest_of_json({name: getattr(self, name) for name in names})
 
 

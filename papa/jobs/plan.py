@@ -28,7 +28,7 @@ from papa.data.weights import float32_bytes
 from papa.errors import WARNING, InputError, count, format_bytes, format_duration
 from papa.method.token_prediction import LOGITS_AT_ONCE
 from papa.model.load import model_of
-from papa.plan.batches import Batch
+from papa.plan.batches import JobBatch
 from papa.plan.jobs import (
     AnyJob,
     Average,
@@ -197,7 +197,7 @@ def print_plan(estimates: Mapping[str, Any], out: Console) -> None:
 
 
 def _needs(
-    study: Plan, batch: Batch, rate: Callable[[str, int, int], float | None]
+    study: Plan, batch: JobBatch, rate: Callable[[str, int, int], float | None]
 ) -> dict[str, object]:
     """Return the stage of a batch, `NEEDS`, its threads, and whether it runs a model; `rate` times a model."""
     needs = {
@@ -253,7 +253,7 @@ def _sizes(study: Plan, model: str) -> dict[str, int]:
         return {}
 
 
-def _passes(batch: Batch) -> float:
+def _passes(batch: JobBatch) -> float:
     """Return the cost of a batch in passes of the model over all texts of its corpus."""
     match batch.jobs[0].settings:
         case LearnLambda(weights="lambda", training=training):
@@ -311,13 +311,14 @@ def _tokens_per_second(study: Plan, model: str, length: int, slots: int) -> floa
     """Time a model on one batch of texts of this length; some models also compute their unused slots."""
     config = study.config
     torch.set_num_threads(config.threads)
-    texts = max(budget_on(config.device, config.token_budget) // length, 1)
-    ids = (torch.arange(texts * length) % _sizes(study, model)["vocabulary"]).view(texts, length)
     corpus = next(config.tasks[task].corpus for name, task in config.pairs if name == model)
     averages = study.average(model, corpus, Constant("average"))
     if averages is None:
         raise RuntimeError("averages need texts")
     loaded = model_of(averages)
+    per_text = slots if loaded.form.padded else length  # padded texts are computed whole
+    texts = max(budget_on(config.device, config.token_budget) // per_text, 1)
+    ids = (torch.arange(texts * length) % _sizes(study, model)["vocabulary"]).view(texts, length)
     used = torch.arange(length).repeat(texts)
     row = ids.flatten()
     lengths = torch.full((texts,), length)

@@ -33,7 +33,7 @@ from papa.config.reading import changed, config_of, read_yaml
 from papa.data.hub import fetch
 from papa.errors import WARNING, InputError, first_line
 from papa.jobs.stopping import resumable
-from papa.plan.batches import STUDY, Batch, key_in, read_job, settle
+from papa.plan.batches import STUDY, JobBatch, key_in, read_job, settle
 from papa.plan.jobs import STAGES, HiddenStates
 from papa.plan.study import Plan
 from papa.plan.why import reasons
@@ -261,7 +261,7 @@ class Planned:
         files: the page, the tables and the figures.
         weights_mb: the size of the largest model's files of weights.
         plan: the plan; None in a job.
-        complete: whether inputs are listed that the plan does not need; see `Batch.inputs`.
+        complete: whether inputs are listed that the plan does not need; see `JobBatch.inputs`.
     """
 
     folder: str
@@ -273,7 +273,7 @@ class Planned:
     complete: bool = True
 
     @cached_property
-    def batches(self) -> dict[str, Batch]:
+    def batches(self) -> dict[str, JobBatch]:
         """The batches by the keys of all of their files."""
         batches = self.plan.batches if self.plan else ()
         by_key = {key_in(job.output): batch for batch in batches for job in batch.jobs}

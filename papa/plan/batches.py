@@ -29,7 +29,7 @@ STUDY = "study"
 
 
 @dataclass(eq=False)
-class Batch:
+class JobBatch:
     """Jobs of one stage that run together in one process, such as the seeds of a probe.
 
     Args:
@@ -46,7 +46,7 @@ class Batch:
     name: str
     jobs: list[AnyJob]
     marker: str | None = None
-    needs: dict[str, list[Batch]] = field(default_factory=dict)
+    needs: dict[str, list[JobBatch]] = field(default_factory=dict)
     lacking: Sequence[AnyJob] = ()
     forced: bool = False
 
@@ -65,7 +65,7 @@ class Batch:
         return key_in(self.handle)
 
     @property
-    def all_needs(self) -> list[Batch]:
+    def all_needs(self) -> list[JobBatch]:
         """The batches that have to run before this one."""
         return [batch for batches in self.needs.values() for batch in batches]
 
@@ -93,7 +93,7 @@ class Batch:
         }
 
 
-def linked(batches: Sequence[Batch]) -> list[Batch]:
+def linked(batches: Sequence[JobBatch]) -> list[JobBatch]:
     """Set what each batch needs, and return the batches in an order in which they can run; the report needs all."""
     makers = {job.output: batch for batch in batches for job in batch.jobs}
     for batch in batches:
@@ -114,7 +114,7 @@ def linked(batches: Sequence[Batch]) -> list[Batch]:
     return list(TopologicalSorter({batch: batch.all_needs for batch in batches}).static_order())
 
 
-def find_missing(batches: Sequence[Batch], reported: bool, forced: Collection[str] = ()) -> None:
+def find_missing(batches: Sequence[JobBatch], reported: bool, forced: Collection[str] = ()) -> None:
     """Find the jobs of each batch that have to run.
 
     Hidden states are computed only if a job that reads them has to run. What needs a forced job is forced, too.
@@ -144,7 +144,7 @@ def find_missing(batches: Sequence[Batch], reported: bool, forced: Collection[st
             batch.lacking = batch.jobs
 
 
-def _to_run(batch: Batch, wanted: Collection[str]) -> list[AnyJob]:
+def _to_run(batch: JobBatch, wanted: Collection[str]) -> list[AnyJob]:
     """Return the jobs of a batch whose files are wanted and missing; all that are wanted if the batch is forced."""
     return [
         job
@@ -153,7 +153,7 @@ def _to_run(batch: Batch, wanted: Collection[str]) -> list[AnyJob]:
     ]
 
 
-def settle(batches: Sequence[Batch], reported: Iterable[PathLike]) -> None:
+def settle(batches: Sequence[JobBatch], reported: Iterable[PathLike]) -> None:
     """Make the files that Snakemake looks at say what papa knows, as far as they can be written.
 
     No file that exists is older than what it was made from, or from the future. There is no marker of hidden states
@@ -164,7 +164,7 @@ def settle(batches: Sequence[Batch], reported: Iterable[PathLike]) -> None:
         reported: all files of the report.
     """
     now = time.time_ns()
-    times = dict[Batch, int]()
+    times = dict[JobBatch, int]()
     for batch in batches:
         times[batch] = max((times[needed] for needed in batch.all_needs), default=0)
         if batch.lacking:

@@ -22,7 +22,7 @@ from papa.data.prepare import Prepared, prepared
 from papa.data.weights import ModelFiles, model_source
 from papa.errors import InputError, first_line
 from papa.files import KEY_DIGITS, PathLike, Record, digest_of_json, read_json, write_json
-from papa.plan.batches import JOBS, STUDY, Batch, find_missing, key_in, linked, write_jobs
+from papa.plan.batches import JOBS, STUDY, JobBatch, find_missing, key_in, linked, write_jobs
 from papa.plan.jobs import (
     LONGEST_NAME,
     STAGES,
@@ -395,19 +395,19 @@ class Plan:
         return [str(self.results / file) for file in dict.fromkeys(files)]
 
     @cached_property
-    def batches(self) -> list[Batch]:
+    def batches(self) -> list[JobBatch]:
         """All batches of the study, each after those that it needs; what of them has to run is marked."""
         jobs = dict[str, AnyJob]()  # tasks that only differ in their names share files
         for job in self.jobs:
             jobs.setdefault(job.output, job)
         batches = [*self._of_states(jobs.values()), *self._of_files(jobs)]
-        batches.append(Batch(Report.stage, self.config.name, [self.report]))
+        batches.append(JobBatch(Report.stage, self.config.name, [self.report]))
         batches = linked(batches)
         reported = all(map(os.path.exists, [self.report.output, *self.report_files]))
         find_missing(batches, reported, self._forced)
         return batches
 
-    def _of_files(self, jobs: Mapping[str, AnyJob]) -> Iterator[Batch]:
+    def _of_files(self, jobs: Mapping[str, AnyJob]) -> Iterator[JobBatch]:
         """Yield batches of the cache's files: the probes of a variant, and the averages of the same tokens."""
         companies = {
             job.output: f"probes {number}"
@@ -424,9 +424,9 @@ class Plan:
             name = group[0].name
             if isinstance(group[0].settings, Probe):
                 name = name.rpartition("-")[0].removesuffix("-resample")
-            yield Batch(group[0].stage, name, group)
+            yield JobBatch(group[0].stage, name, group)
 
-    def _of_states(self, jobs: Iterable[AnyJob]) -> Iterator[Batch]:
+    def _of_states(self, jobs: Iterable[AnyJob]) -> Iterator[JobBatch]:
         """Yield batches of the hidden states that jobs read; together, those of a batch are small."""
         readers = [job for job in jobs if "states" in job.reads]
         # gradients are computed from states, so these cannot wait for the states of an order by gradient
@@ -449,10 +449,10 @@ class Plan:
             for number, group in enumerate(groups):
                 key = digest_of_json([*owner, number])[:KEY_DIGITS]
                 marker = self.results / "states" / f"{name[:LONGEST_NAME]}-{key}.stored"
-                yield Batch(HiddenStates.stage, name, group, str(marker))
+                yield JobBatch(HiddenStates.stage, name, group, str(marker))
 
     @cached_property
-    def missing(self) -> list[Batch]:
+    def missing(self) -> list[JobBatch]:
         """The batches that have to run, with only the jobs that have to run."""
         return [replace(batch, jobs=list(batch.lacking)) for batch in self.batches if batch.lacking]
 

@@ -118,6 +118,19 @@ def test_memory_is_that_of_the_largest_job_of_a_stage(plan, monkeypatch):
     assert larger["total"]["memory_mb"] == max(stage["memory_mb"] for stage in larger["stages"])
 
 
+def test_padded_texts_are_timed_in_batches_of_as_many_slots_as_in_a_run(plan, monkeypatch):
+    numbers = []
+
+    def run(_, packed):
+        numbers.append(len(packed.lengths))
+        return [packed.ids.float()]
+
+    monkeypatch.setattr("papa.model.model.Model.run", run)
+    monkeypatch.setattr("papa.model.forms.Form.padded", True)
+    assert plan(CONFIG | {"token_budget": 130}, "--json").exit_code == 0
+    assert set(numbers) == {130 // 13, 130 // 11}  # the slots of both corpora
+
+
 def test_time_is_that_of_a_batch_times_the_passes(plan, monkeypatch):
     """With 13 tokens a second; each epoch of λ has three passes, because of its gradients."""
     monkeypatch.setattr("papa.jobs.plan._tokens_per_second", lambda *_: 13.0)

@@ -380,7 +380,10 @@ class Plan:
 
     @cached_property
     def report_files(self) -> list[str]:
-        """The page, tables and figures that every report of this config has, and those that this report wrote."""
+        """The page, tables and figures that every report of this config has, and missing ones that depend on results.
+
+        Snakemake did not expect the latter when they were made, so it has no record of them and would say so.
+        """
         names = ["summary", "claims", *self.grids]
         files = ["report/index.html", "tables/claims.json"]
         files += [
@@ -391,7 +394,8 @@ class Plan:
             if name == RUN or set(grid.fractions) - {"0", "1"}:
                 files += [f"figures/{name}.{suffix}" for suffix in ("svg", "png")]
         if os.path.exists(self.report.output):
-            files += read_json(self.report.output)["files"]
+            written = read_json(self.report.output)["files"]
+            files += [file for file in written if not (self.results / file).exists()]
         return [str(self.results / file) for file in dict.fromkeys(files)]
 
     @cached_property

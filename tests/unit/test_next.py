@@ -9,6 +9,7 @@ import torch
 import transformers
 from builders import texts
 from random_models import random_model
+from refusals import input_error
 from sizes import VOCABULARY
 from torch.nn.functional import cross_entropy
 
@@ -154,9 +155,9 @@ def test_lambda_is_learned_on_the_models_own_loss(tokens):
 
 def test_encoders_and_decoders_are_asked_only_for_what_they_can_predict(tmp_path, model, tokens):
     model.save_pretrained(tmp_path / "encoder")
-    with pytest.raises(papa.InputError, match=r"sees later tokens.* needs a decoder"):
+    with input_error(r"sees later tokens.* needs a decoder"):
         NextTokens(Tokens.read(tokens), papa.load_model(tmp_path / "encoder", device="cpu"))
-    with pytest.raises(papa.InputError, match=r"sees no later tokens.*log_likelihood"):
+    with input_error(r"sees no later tokens.*log_likelihood"):
         MaskedTokens(
             Tokens.read(tokens), papa.load_model(tokens.parent / "tiny", device="cpu"), None, 1
         )
@@ -164,7 +165,7 @@ def test_encoders_and_decoders_are_asked_only_for_what_they_can_predict(tmp_path
 
 def test_a_task_that_needs_a_missing_head_is_named(tokens):
     bare = papa.Model(transformers.AutoModel.from_pretrained(tokens.parent / "tiny"))
-    with pytest.raises(papa.InputError, match="has no language-modelling head, which task stories"):
+    with input_error("has no language-modelling head, which task stories"):
         NextTokens(Tokens.read(tokens), bare, "task stories")
 
 

@@ -262,12 +262,6 @@ class Examples:
         real = torch.ones_like(place) if self.real is None else self.real.long()
         return slots, place, real.new_zeros(len(place), len(slots)).scatter_add(1, place, real) > 0
 
-    @cached_property
-    def distances(self) -> Tensor:
-        """Slot of the query minus slot of the key, `[example or 1, query, key]`, shared by all layers."""
-        slots = self.slots[:1] if self.same_slots else self.slots
-        return slots[:, :, None] - slots[:, None, :]
-
     def spread(self, row: Tensor) -> Tensor:
         """Rearrange a row `[token, head, channel]` as `[example, head, position, channel]`.
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -378,9 +378,7 @@ def attention(
         raise InputError(
             f"{type(module).__name__} adds terms to its scores that are not defined for a packed row."
         )
-    layer = ProjectedLayer(
-        index, examples, scored.allowed, dropout, scored, examples.spread_heads(value)
-    )
+    layer = Layer(index, examples, dropout, scored, examples.spread_heads(value))
     return examples.gather_heads(context_of(session, layer)), None
 
 
@@ -440,51 +438,3 @@ def context_of(session: Session, layer: Layer) -> Tensor:
     if layer.index == session.last_layer:
         raise Observed
     return contexts[0] if len(contexts) == 1 else torch.cat(contexts, dim=2)
-
-
-@dataclass(frozen=True)
-class ProjectedLayer(Layer):
-    """A layer of a model that calls the registered attention function.
-
-    Args:
-        scored: the model's queries and keys, and how they are scored.
-        grouped_values: `[example, key head, position, channel]`.
-    """
-
-    scored: Attending
-    grouped_values: Tensor
-
-    @property
-    def group_size(self) -> int:
-        """Number of heads that share a key head."""
-        return self.scored.query.shape[1] // self.grouped_values.shape[1]
-
-    def attending(self, heads: Tensor | None) -> Attending:
-        added, sinks = self.scored.added, self.scored.sinks
-        query = self.examples.spread_heads(self.scored.query, heads)
-        key = self.examples.spread_heads(
-            self.scored.key, None if heads is None else heads // self.group_size
-        )
-        if heads is None:
-            return replace(self.scored, query=query, key=for_heads(key, self.group_size, None))
-        added = added[:, heads] if added is not None and added.shape[1] > 1 else added
-        return replace(
-            self.scored,
-            query=query,
-            key=key,
-            added=added,
-            sinks=None if sinks is None else sinks[heads],
-        )
-
-    def values(self, heads: Tensor | None) -> Tensor:
-        return for_heads(self.grouped_values, self.group_size, heads)
-
-
-def for_heads(grouped: Tensor, group_size: int, heads: Tensor | None) -> Tensor:
-    """Repeat grouped keys or values for heads (None: all), `[example, head, position, channel]`."""
-    if heads is None:
-        return grouped if group_size == 1 else grouped.repeat_interleave(group_size, dim=1)
-    if grouped.is_contiguous():
-        return grouped.index_select(1, heads // group_size)
-    # indexing in memory order is several times faster
-    return grouped.transpose(1, 2).index_select(2, heads // group_size).transpose(1, 2)

@@ -19,17 +19,12 @@ from torch import Tensor, nn
 from papa.data.packed import Examples, Packed
 from papa.errors import InputError
 from papa.model.attention import NAME, NotLookedUp, Session, current, register, set_attention
-from papa.model.deberta import DebertaAttention, DebertaV2Attention, DisentangledAttention
-from papa.model.softmax import SoftmaxReplacer, set_slots_of_bias
+from papa.model.slots import set_relative_positions
+from papa.model.softmax import SoftmaxReplacer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
-MODULES: Mapping[str, Callable[..., DisentangledAttention]] = {
-    "deberta": DebertaAttention,
-    "deberta-v2": DebertaV2Attention,
-}
-"""Model types that do not look up an attention function by name, with the modules that replace their attention."""
 NO_PROBE_DROPOUT = ("camembert", "data2vec-text", "roberta", "xlm-roberta")
 """Model types whose sequence classifiers have no dropout before the output; their probes have none either."""
 SCALES_ALONG_ROW = "attn_temperature_tuning"
@@ -39,6 +34,8 @@ The scale changes only after thousands of tokens, so a tiny batch cannot reveal 
 """
 OWN_CODE = "papa_own_code"
 """Attribute of the models whose own attention a session catches; their copies have it, too."""
+BEGINS_PASS = "papa_begins_pass"
+"""Attribute of the functions in place of a model's `forward` that make a session current."""
 Positions = Literal["slot", "rank", "none"]
 Rows = Literal["packed", "compact", "padded"]
 """One row of tokens; an example a row, without the slots that it does not use; or an example a row with all slots."""
@@ -216,11 +213,13 @@ def patch(model: PreTrainedModel, undo: ExitStack) -> None:
     Raises:
         NotLookedUp: the model does not look up its attention by name.
     """
-    module_class = MODULES.get(model.config.model_type)
-    if module_class is None:
-        _patch_by_name(model, undo)
-    else:
-        _patch_modules(model, module_class, undo)
+    _restore_names(model, undo)
+    try:
+        set_attention(model, register())
+    except Exception as error:  # models raise many types of errors
+        raise NotLookedUp from error
+    if model.config._attn_implementation != NAME:
+        raise NotLookedUp
 
 
 def patch_own_code(model: PreTrainedModel, session: Session, undo: ExitStack) -> None:
@@ -231,7 +230,7 @@ def patch_own_code(model: PreTrainedModel, session: Session, undo: ExitStack) ->
     _restore_names(model, undo)
     for config in _configs_of(model):
         config._attn_implementation = "eager"
-    set_slots_of_bias(model, session, undo)
+    set_relative_positions(model, session, undo)
     session.catching = partial(SoftmaxReplacer, session)
     undo.callback(setattr, session, "catching", nullcontext)
     setattr(model.base_model, OWN_CODE, True)
@@ -241,34 +240,9 @@ def patch_own_code(model: PreTrainedModel, session: Session, undo: ExitStack) ->
     undo.callback(guard.remove)
 
 
-def _check_session(*_: object) -> None:
-    current()
-
-
-def _patch_modules(
-    model: PreTrainedModel, module_class: Callable[..., DisentangledAttention], undo: ExitStack
-) -> None:
-    for name, module in list(model.named_modules()):
-        stock_class = type(module)
-        is_stock = stock_class.__module__.startswith("transformers.")
-        if is_stock and stock_class.__name__.endswith("SelfAttention"):
-            model.set_submodule(name, module_class(module))
-            undo.callback(model.set_submodule, name, module)
-    encoder: Any = next(module for module in model.modules() if hasattr(module, "get_rel_pos"))
-    # the stock encoder computes masks and distances between all tokens of a row, which papa's modules do not need
-    encoder.get_attention_mask, encoder.get_rel_pos = (lambda mask: mask), (lambda *_: None)
-    undo.callback(delattr, encoder, "get_attention_mask")
-    undo.callback(delattr, encoder, "get_rel_pos")
-
-
-def _patch_by_name(model: PreTrainedModel, undo: ExitStack) -> None:
-    _restore_names(model, undo)
-    try:
-        set_attention(model, register())
-    except Exception as error:  # models raise many types of errors
-        raise NotLookedUp from error
-    if model.config._attn_implementation != NAME:
-        raise NotLookedUp
+def _check_session(module: nn.Module, _: object) -> None:
+    if not hasattr(module.forward, BEGINS_PASS):
+        current()
 
 
 def _restore_names(model: PreTrainedModel, undo: ExitStack) -> None:
@@ -281,10 +255,8 @@ def _restore_names(model: PreTrainedModel, undo: ExitStack) -> None:
 
 def is_patched(model: PreTrainedModel) -> bool:
     """Return whether a model has papa's attention."""
-    return (
-        hasattr(model.base_model, OWN_CODE)
-        or any(config._attn_implementation == NAME for config in _configs_of(model))
-        or any(isinstance(module, DisentangledAttention) for module in model.modules())
+    return hasattr(model.base_model, OWN_CODE) or any(
+        config._attn_implementation == NAME for config in _configs_of(model)
     )
 
 

@@ -42,15 +42,6 @@ def part_of(layer: nn.Linear, outputs: Tensor) -> nn.Linear:
         )
 
 
-def some_outputs(projection: nn.Module, inputs: Tensor, rows: Tensor) -> Tensor:
-    """Return the outputs `rows` of a projection, `[..., row]`; a frozen linear layer computes only these."""
-    if type(projection) in (nn.Linear, FrozenLinear) and not projection.weight.requires_grad:
-        outputs: Tensor = part_of(cast(nn.Linear, projection), rows)(inputs)
-    else:
-        outputs = projection(inputs).index_select(-1, rows)
-    return outputs
-
-
 def freeze_linears(model: nn.Module) -> None:
     """Freeze a model, and replace GPT-2's transposed linear layers by torch's; shared modules stay shared."""
     frozen: dict[nn.Module, FrozenLinear] = {}

@@ -13,7 +13,7 @@ from papa.data.packed import Examples
 from papa.errors import InputError
 from papa.model.attention import Session
 from papa.model.check import check_checkpointing, without_hooks
-from papa.model.forms import accepted_by, is_patched
+from papa.model.forms import BEGINS_PASS, accepted_by, is_patched
 from papa.model.model import PADDING_BEFORE, check_stock
 from papa.model.replacement import AnyConstants, Head, check_slots, replacement_of
 from papa.model.settling import settle_plain
@@ -93,6 +93,7 @@ class _Calls:
                 check_slots(self.session.replacement, layout.n)
             return output
 
+        setattr(forward_with_session, BEGINS_PASS, True)
         model.forward = forward_with_session
         if before is not None:
             undo.callback(setattr, model, "forward", before)

@@ -468,23 +468,49 @@ class ObservedLayer(ABC):
 
 @dataclass(frozen=True)
 class Layer(ObservedLayer):
-    """A layer's attention; only the requested parts are computed.
+    """A layer that calls the registered attention function; only the requested parts are computed.
 
     Args:
-        allowed: see `restrict`.
         dropout: probability with which entries of attention and constants are dropped.
+        scored: the model's queries and keys, and how they are scored.
+        grouped_values: `[example, key head, position, channel]`.
     """
 
-    allowed: Tensor | None
     dropout: float
+    scored: Attending
+    grouped_values: Tensor
 
-    @abstractmethod
+    @property
+    def allowed(self) -> Tensor | None:
+        """The keys that queries see; see `restrict`."""
+        return self.scored.allowed
+
+    @property
+    def group_size(self) -> int:
+        """Number of heads that share a key head."""
+        return self.scored.query.shape[1] // self.grouped_values.shape[1]
+
     def attending(self, heads: Tensor | None) -> Attending:
         """Return the attention parameters of these heads (None: all)."""
+        added, sinks = self.scored.added, self.scored.sinks
+        query = self.examples.spread_heads(self.scored.query, heads)
+        key = self.examples.spread_heads(
+            self.scored.key, None if heads is None else heads // self.group_size
+        )
+        if heads is None:
+            return replace(self.scored, query=query, key=for_heads(key, self.group_size, None))
+        added = added[:, heads] if added is not None and added.shape[1] > 1 else added
+        return replace(
+            self.scored,
+            query=query,
+            key=key,
+            added=added,
+            sinks=None if sinks is None else sinks[heads],
+        )
 
-    @abstractmethod
     def values(self, heads: Tensor | None) -> Tensor:
         """Return the values of these heads (None: all), `[example, head, position, channel]`."""
+        return for_heads(self.grouped_values, self.group_size, heads)
 
     def outputs(self, attention: Tensor) -> Tensor:
         return attention @ self.values(None)
@@ -503,3 +529,13 @@ class Layer(ObservedLayer):
     def kept(self, heads: Tensor | None) -> Tensor:
         """Return the context of these heads (None: all) with their attention."""
         return kept_context(self.attending(heads), self.values(heads), self.dropout)
+
+
+def for_heads(grouped: Tensor, group_size: int, heads: Tensor | None) -> Tensor:
+    """Repeat grouped keys or values for heads (None: all), `[example, head, position, channel]`."""
+    if heads is None:
+        return grouped if group_size == 1 else grouped.repeat_interleave(group_size, dim=1)
+    if grouped.is_contiguous():
+        return grouped.index_select(1, heads // group_size)
+    # indexing in memory order is several times faster
+    return grouped.transpose(1, 2).index_select(2, heads // group_size).transpose(1, 2)

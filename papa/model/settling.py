@@ -27,7 +27,6 @@ from papa.model.attention import (
 )
 from papa.model.check import TOLERANCE, Padding, distance, tiny_batch
 from papa.model.forms import (
-    MODULES,
     PADDED,
     Form,
     dense,
@@ -454,8 +453,6 @@ class Trial:
         if self.facts.softmax is not None:
             self._check_own_attention(only_last(batch))
             self._check_isolation(batch)
-            return
-        if self.base.config.model_type in MODULES:
             return
         half = [(layer, head) for layer, head in self.every_head if head % 2 == layer % 2]
         difference = self.distance_from_formula(batch, half)

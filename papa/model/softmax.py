@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
@@ -94,11 +93,14 @@ class SoftmaxMode(TorchFunctionMode, ABC):
         if function in SOFTMAX and self.session.examples is not None:
             self.softmaxes += 1
             return self.after_softmax(self.softmaxes - 1, result)
-        # dropout, a cast or a view of the attention is still the attention
         is_tensor = place is not None and isinstance(result, Tensor)
-        if is_tensor and result.numel() == self.attention.numel():
+        if is_tensor and self.is_still_attention(result):
             self.awaited.append(result)
         return result
+
+    def is_still_attention(self, result: Tensor) -> bool:
+        """Return whether what was computed from attention is still attention, as after dropout or a cast."""
+        return result.numel() == self.attention.numel()
 
     def _awaited_place(self, args: tuple[Any, ...]) -> int | None:
         """Return the index of the argument that is the awaited attention; None if there is none."""
@@ -122,6 +124,13 @@ class SoftmaxRecorder(SoftmaxMode):
             self.awaited = [result]
         return result
 
+    def is_still_attention(self, result: Tensor) -> bool:
+        """Return whether a result has the values of the attention; it does not if the model mixes heads."""
+        if not super().is_still_attention(result):
+            return False
+        values = result.to(self.attention).flatten().sort().values
+        return torch.allclose(values, self.attention.flatten().sort().values, atol=1e-2)
+
     def after_product(self, product: Product, awaited: Tensor) -> Tensor:
         axes = axes_of(product, self.attention)
         self.calls.append(Recorded(self.softmaxes - 1, axes, self.attention))
@@ -144,7 +153,8 @@ class SoftmaxReplacer(SoftmaxMode):
                 f"{session.known.heads} heads over {session.layout.slots.shape[1]} tokens; such inputs cannot be used."
             )
         self.attention = attention
-        replaced = self._replaced(attention, layer).view(result.shape)
+        # models view it in other shapes, which expanded constants do not allow
+        replaced = self._replaced(attention, layer).contiguous().view(result.shape)
         self.awaited = [replaced]
         return replaced
 
@@ -283,31 +293,3 @@ def window_of(attention: Tensor) -> int | None:
     if bool(outside.any()) or bool(hidden.any()):
         raise InputError("a layer hides keys that are not outside of a window.")
     return farthest + 1
-
-
-def set_slots_of_bias(model: nn.Module, session: Session, undo: ExitStack) -> None:
-    """Let MPNet's encoder compute relative positions from slots; add to `undo` what restores it.
-
-    Its code counts the columns of its input, in which slots that no example uses may be missing.
-    """
-    needed = ("relative_position_bucket", "relative_attention_bias", "compute_position_bias")
-    for module in model.modules():
-        if all(hasattr(module, name) for name in needed):
-            module.compute_position_bias = _bias_by_slot(module, session)  # type: ignore[assignment]
-            undo.callback(delattr, module, "compute_position_bias")
-
-
-def _bias_by_slot(encoder: Any, session: Session) -> Callable[..., Tensor]:
-    stock = encoder.compute_position_bias
-
-    def bias(hidden: Tensor, *args: Any, num_buckets: int = 32, **keywords: Any) -> Tensor:
-        if session.examples is None:
-            result: Tensor = stock(hidden, *args, num_buckets=num_buckets, **keywords)
-            return result
-        buckets = encoder.relative_position_bucket(
-            -session.layout.distances, num_buckets=num_buckets
-        )
-        by_head: Tensor = encoder.relative_attention_bias(buckets).permute(0, 3, 1, 2)
-        return by_head.expand(len(hidden), -1, -1, -1).contiguous()
-
-    return bias

@@ -9,7 +9,7 @@ import torch
 
 from papa.errors import InputError, first_line
 from papa.model.check import distance
-from papa.model.forms import MODULES, PADDED
+from papa.model.forms import PADDED
 from papa.model.model import Model
 from papa.model.projections import PrunedProjection
 from papa.model.settling import Trial, is_distribution, only_last, stock_by_padding, unchanged
@@ -28,8 +28,8 @@ class Verified:
         causal, layers, heads, groups: as in `Model`.
         numbers: indices of the layers with attention in the model's code; empty if all layers have it.
         stock: distance from the stock model.
-        half, all: distance from the reference, with every other head and with all heads replaced; NaN for the models in
-            `MODULES` and those with their own attention, which have no reference.
+        half, all: distance from the reference, with every other head and with all heads replaced; NaN for models with
+            their own attention, which have no reference.
         own_attention: distance from the stock model on a single text, if each head's constant is its attention in
             this text; NaN if rows of attention do not sum to one, as with sinks.
         skipped: share of queries and keys that are not computed if all heads are replaced.
@@ -70,7 +70,7 @@ def _verified(kind: str, full: PreTrainedModel) -> Verified:
     trial = Trial(full, model.session)
     trial.form = model.form
     batch, _ = stock[trial.padding]
-    has_reference = kind not in MODULES and trial.facts.softmax is None
+    has_reference = trial.facts.softmax is None
     referenced = {"half": trial.every_head[::2], "all": trial.every_head} if has_reference else {}
     distances = {
         name: trial.distance_from_formula(batch, heads) for name, heads in referenced.items()

@@ -29,6 +29,8 @@ KINDS = [
         for kind in (
             "big_bird",
             "codegen",
+            "deberta",
+            "deberta-v2",
             "gpt_neox_japanese",
             "gptj",
             "ibert",
@@ -331,6 +333,23 @@ def test_a_plain_model_is_restored_and_can_be_called_through_forward():
     assert not torch.allclose(before, replaced, atol=1e-3)
     assert set(vars(stock)) == names
     assert len(calls) == 4, "the check of the model calls no hooks"
+
+
+def test_texts_that_use_the_same_slots_share_constants(stock_and_model):
+    stock, model = stock_and_model("deberta-v2")
+    ids = text_of(7)["input_ids"]
+    both = model.hidden_states(inputs_of(torch.cat([ids, ids.flip(1)])), uniform(stock))
+    torch.testing.assert_close(both[:1], model.hidden_states(text_of(7), uniform(stock)))
+
+
+def test_a_base_model_can_be_called_while_its_attention_is_replaced():
+    stock = small_model("mpnet").base_model
+    text = text_of(7)
+    before = stock(**text).last_hidden_state
+    with papa.replaced_attention(stock, uniform(stock)):
+        replaced = stock(**text).last_hidden_state
+    assert not torch.allclose(before, replaced, atol=1e-3)
+    assert torch.equal(before, stock(**text).last_hidden_state)
 
 
 def test_falcon_runs_eagerly_and_gets_its_kernel_back():

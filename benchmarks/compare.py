@@ -68,7 +68,8 @@ class Row:
     peaks: tuple[int, int]
 
     def __str__(self) -> str:
-        (slow, fast), (large, small) = self.seconds, self.peaks
+        (slow, fast) = self.seconds
+        (large, small) = self.peaks
         return (
             f"| {self.part} | {slow / fast:.1f} | {large / small:.2f} | {slow:,.0f} | {fast:,.0f} "
             f"| {large / 1e6:,.0f} | {small / 1e6:,.0f} |"
@@ -88,7 +89,8 @@ class Comparison:
             "slots": 64,
             "fraction": MEASURED_FRACTION,
         }
-        self.work, self.threads = work, arguments.threads
+        self.work = work
+        self.threads = arguments.threads
 
     def run(self, side: str, step: str = "", threads: int | None = None, **more: Any) -> Measured:
         """Run a part and wait for it; raise an error if it fails."""
@@ -111,7 +113,8 @@ class Comparison:
         if done.returncode:
             raise SystemExit(f"The part {side} {step} failed:\n{done.stdout}")
         measurement = json.loads(report.read_text())
-        peak, said = measurement["peak"] / 1e6, measurement.get("said", "")
+        peak = measurement["peak"] / 1e6
+        said = measurement.get("said", "")
         print(f"  {side} {step}: {wall:.1f} s, {peak:,.0f} MB {said}", flush=True)
         return Measured(measurement["work"], wall, measurement["peak"], measurement)
 
@@ -127,7 +130,8 @@ class Together:
     """Measures the peak memory of the processes that are started inside; shared pages count once."""
 
     def __enter__(self) -> Together:
-        self.peak, self._ended = 0, threading.Event()
+        self.peak = 0
+        self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch)
         self._watcher.start()
         return self
@@ -164,7 +168,8 @@ def prepare(settings: Mapping[str, Any]) -> dict[str, str]:
     config = Config.model_validate(
         {"name": "both", "run": runs, "floors": [], "resamples": 0} | blocks
     )
-    machine, work = Machine(device="cpu", hub_mirror=settings["mirror"]), Path(settings["work"])
+    machine = Machine(device="cpu", hub_mirror=settings["mirror"])
+    work = Path(settings["work"])
     plan = Plan(config, work, machine, cache=work / "cache")
     plan.write()
     return {job.stage: job.output for job in plan.jobs} | {"texts": str(plan.data("cola").path)}
@@ -178,7 +183,8 @@ def difference(settings: Mapping[str, Any]) -> float:
 
 def compare(comparison: Comparison) -> list[Row]:
     """Measure both sides of every part."""
-    run, threads = comparison.run, comparison.threads
+    run = comparison.run
+    threads = comparison.threads
     comparison.settings["files"] = prepare(comparison.settings)
     tokenize = run("project", "tokenize")
 

@@ -78,7 +78,8 @@ def seconds(work: Callable[[], object], device: torch.device, least: float) -> f
     """Return the mean seconds of a run of `work`, from as many runs as take `least` seconds, after two runs."""
     for _ in range(2):
         work()
-    runs, begin = 0, waited(device)
+    runs = 0
+    begin = waited(device)
     while not runs or time.perf_counter() - begin < least:
         work()
         runs += 1
@@ -117,9 +118,11 @@ def mask_of(batch: int, slots: int, lengths: str) -> Tensor:
 
 def works(stock: Any, ours: Model, mask: Tensor) -> Iterator[tuple[str, int, Callable[[], object]]]:
     """Yield a name, the number of forward passes that the work is worth, and the work, for texts with this mask."""
-    slots, ids = mask.shape[1], torch.randint(5, stock.config.vocab_size, mask.shape)
+    slots = mask.shape[1]
+    ids = torch.randint(5, stock.config.vocab_size, mask.shape)
     packed = ours.pack(Packed.of({"input_ids": ids, "attention_mask": mask}))
-    ids, mask = ids.to(ours.device), mask.to(ours.device)
+    ids = ids.to(ours.device)
+    mask = mask.to(ours.device)
 
     @torch.no_grad()
     def run(replacement: Any) -> list[Tensor]:
@@ -218,7 +221,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print("|---|---|--:|--:|--:|--:|")
             for (batch, slots), lengths in product([(2, 16)] if options.tiny else shapes, LENGTHS):
                 mask = mask_of(batch, slots, lengths)
-                stocks, forward, tokens = float("nan"), operations(stock, mask), int(mask.sum())
+                stocks = float("nan")
+                forward = operations(stock, mask)
+                tokens = int(mask.sum())
                 for label, passes, work in works(stock, ours, mask):
                     if device.type == "cuda":
                         torch.cuda.reset_peak_memory_stats()
@@ -230,10 +235,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                             flush=True,
                         )
                         continue
-                    stocks, share = (
-                        took if label == "stock" else stocks,
-                        passes * forward / took / best,
-                    )
+                    stocks = took if label == "stock" else stocks
+                    share = passes * forward / took / best
                     held = torch.cuda.max_memory_allocated() / 1e9 if device.type == "cuda" else 0.0
                     print(
                         f"| {batch} × {slots}, {lengths} | {label} | {tokens / took:,.0f} | {stocks / took:.2f} | "

@@ -27,7 +27,9 @@ from papa.model.verification import Verified
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
-SECONDS, PATIENCE, GIGABYTES = 90, 600, 8
+SECONDS = 90
+PATIENCE = 600
+GIGABYTES = 8
 """Limits of CPU time, wall-clock time and memory for a type."""
 SIZES: Mapping[str, Any] = {
     "vocab_size": 97,
@@ -306,17 +308,13 @@ def swept(chosen: list[str]) -> Iterator[dict[str, Any]]:
         process.start()
         theirs.close()
         try:
-            found, why = (
-                ours.recv() if ours.poll(PATIENCE) else None,
-                f"took more than {PATIENCE} seconds",
-            )
+            found = ours.recv() if ours.poll(PATIENCE) else None
+            why = f"took more than {PATIENCE} seconds"
         except EOFError:
             process.join()
             spent = process.exitcode == -signal.SIGXCPU
-            found, why = (
-                None,
-                f"took more than {SECONDS} seconds" if spent else f"ended with {process.exitcode}",
-            )
+            found = None
+            why = f"took more than {SECONDS} seconds" if spent else f"ended with {process.exitcode}"
         yield found or asdict(Verified(kind, "not made", why))
         process.kill()
         process.join()
@@ -365,7 +363,8 @@ def main() -> None:
     )
     parser.add_argument("kinds", nargs="*")
     parser.add_argument("--page", type=Path, help="the page to update, docs/models.md")
-    given, records = parser.parse_args(sys.argv[1:]), []
+    given = parser.parse_args(sys.argv[1:])
+    records = []
     for one in swept([kind for kind in kinds() if not given.kinds or kind in given.kinds]):
         records.append(one)
         print(json.dumps(one), flush=True)

@@ -29,7 +29,8 @@ def job_of(settings: Settings, stage: str) -> AnyJob:
     from papa.plan.batches import JOBS
     from papa.plan.jobs import HiddenStates, Job
 
-    fraction, seed = str(settings["fraction"]), settings.get("seed", 1)
+    fraction = str(settings["fraction"])
+    seed = settings.get("seed", 1)
 
     def wanted(job: AnyJob) -> bool:
         if isinstance(job.settings, HiddenStates):
@@ -55,11 +56,9 @@ def published_part(settings: Settings) -> Callable[[], Report]:
     from benchmarks import published
     from papa.files import read_table
 
-    average_file, task, size = (
-        Path(settings["work"], AVERAGE),
-        settings["task"],
-        settings["task"]["batch_size"],
-    )
+    average_file = Path(settings["work"], AVERAGE)
+    task = settings["task"]
+    size = settings["task"]["batch_size"]
     folder = settings["model"]
     texts = read_table(settings["files"]["texts"]).to_pydict()
     split = {

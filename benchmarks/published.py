@@ -122,7 +122,8 @@ class Probe(nn.Module):
 
     def __init__(self, model: BertModel, slots: int, labels: int) -> None:
         super().__init__()
-        layers, hidden = model.config.num_hidden_layers + 1, model.config.hidden_size
+        layers = model.config.num_hidden_layers + 1
+        hidden = model.config.hidden_size
         self.slot_weights = nn.Parameter(torch.full((layers, slots), 1 / slots))
         self.dense = nn.Linear(layers * hidden, hidden)
         self.dropout = nn.Dropout(model.config.hidden_dropout_prob)

@@ -135,10 +135,8 @@ def write_mirror(source: Path, target: Path, small: bool) -> None:
                 sorted(subset.glob(f"{split}-*"))
                 or sorted(subset.glob("*.parquet"), reverse=True)[:1]
             )
-            table, rows = (
-                pa.concat_tables(map(pq.read_table, found)),
-                TRUE_ROWS.get((name, split), 0),
-            )
+            table = pa.concat_tables(map(pq.read_table, found))
+            rows = TRUE_ROWS.get((name, split), 0)
             if repeated := rows > table.num_rows and not small:
                 table = pa.concat_tables([table] * -(-rows // table.num_rows)).slice(0, rows)
             if repeated or subset.name != corpus["config"] or not found[0].name.startswith(split):
@@ -207,7 +205,8 @@ def run(config: dict[str, Any], work: Path, cores: int) -> None:
             for child in process.children(recursive=True):
                 with suppress(psutil.Error, OSError, StopIteration):
                     if "papa.plan.execute" in (words := child.cmdline()):
-                        seconds, peak = sum(child.cpu_times()[:2]), peak_memory(str(child.pid))
+                        seconds = sum(child.cpu_times()[:2])
+                        peak = peak_memory(str(child.pid))
                         seen[child.pid] = {
                             "job": Path(words[-1]).stem,
                             "seconds": seconds,
@@ -255,7 +254,8 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--small", action="store_true", help="narrow models, and no rows repeated")
     given = parser.parse_args(words)
-    work, models = given.work.resolve(), given.models
+    work = given.work.resolve()
+    models = given.models
     if not (work / "hub/nyu-mll").exists():
         write_mirror(given.mirror, work / "hub", given.small)
     for name in models:

@@ -67,7 +67,8 @@ def listing(items: Iterable[str], limit: int = 200) -> str:
 def format_bytes(amount: float) -> str:
     """Format a number of bytes: "1.2 GB", "41 GB"."""
     step = next((step for step in range(4) if amount < 1000 ** (step + 1)), 4)
-    number, unit = amount / 1000**step, ("B", "kB", "MB", "GB", "TB")[step]
+    number = amount / 1000**step
+    unit = ("B", "kB", "MB", "GB", "TB")[step]
     return (
         f"{number:.1f} {unit}"
         if number < 9.95 and number != int(number)

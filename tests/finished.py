@@ -24,7 +24,9 @@ from papa.plan.study import Plan
 from papa.results.finished import Finished
 from papa.results.report import write_report
 
-LAYERS, HEADS, SLOTS = 3, 5, 7
+LAYERS = 3
+HEADS = 5
+SLOTS = 7
 SHARED = 11
 EXAMPLES = 600
 CORPUS = "texts-digest"
@@ -186,7 +188,8 @@ def _weights(seed: int) -> list[float]:
 def _write_probe(job: AnyJob, skill: Skill) -> None:
     """The predictions of one probe on every validation example."""
     about = job.about
-    constant, order = about["constant"], about["order"]
+    constant = about["constant"]
+    order = about["order"]
     parts = constant and Constant.parse(constant), order and Order.parse(order)
     variant = Variant(*parts, Fraction(about["fraction"]))
     name = f"{about['model']}/{about['task']}/{variant.path}"

@@ -117,7 +117,8 @@ def _byte_level(family):
     )
     if family in SPECIAL_TOKENS_OF:
         model = json.loads(trained.to_str())["model"]
-        vocabulary, merges = model["vocab"], [tuple(pair) for pair in model["merges"]]
+        vocabulary = model["vocab"]
+        merges = [tuple(pair) for pair in model["merges"]]
         family_class = getattr(transformers, f"{family.capitalize()}Tokenizer")
         return family_class(vocab=vocabulary, merges=merges, model_max_length=SLOTS)
     names = dict.fromkeys(("bos_token", "eos_token", "unk_token"), special[0])

@@ -223,7 +223,8 @@ def first_rows(folder: Path, name: str, train=60, validation=30):
     files = {}
     for split, rows in (("train", train), ("validation", validation)):
         [path] = (REPOSITORY / "data/demo" / name).glob(f"{split}.*")
-        text, end = path.read_text(encoding="utf-8"), "\n\n" if path.suffix == ".conll" else "\n"
+        text = path.read_text(encoding="utf-8")
+        end = "\n\n" if path.suffix == ".conll" else "\n"
         target = folder / name / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(

@@ -201,13 +201,16 @@ def _right(outcomes: Outcomes) -> Counts:
 
 def _binary(outcomes: Outcomes) -> Counts:
     """Count correct, predicted and gold items of the class with index 1."""
-    gold, predicted = outcomes.gold == 1, outcomes.predicted == 1
+    gold = outcomes.gold == 1
+    predicted = outcomes.predicted == 1
     return outcomes.summed(gold & predicted, predicted, gold)
 
 
 def _by_label(outcomes: Outcomes) -> Counts:
     """Count the correct, the gold and the predicted items of each label, `[unit, 3 * label]`."""
-    gold, predicted, labels = outcomes.gold, outcomes.predicted, range(len(outcomes.names))
+    gold = outcomes.gold
+    predicted = outcomes.predicted
+    labels = range(len(outcomes.names))
     correct = np.where(gold == predicted, gold, -1)
     return outcomes.summed(
         *(items == label for items in (correct, gold, predicted) for label in labels)
@@ -230,12 +233,12 @@ def _entities(outcomes: Outcomes, letters: Mapping[str, str] | None = None) -> C
     spans = []
     for labels in (outcomes.gold, outcomes.predicted):
         # like seqeval, put a word outside every entity after each sentence
-        mark, kind = (
-            np.full(len(labels) + len(ends) + 1, "O"),
-            np.full(len(labels) + len(ends) + 1, -1),
-        )
+        mark = np.full(len(labels) + len(ends) + 1, "O")
+        kind = np.full(len(labels) + len(ends) + 1, -1)
         mark[gaps + 1], kind[gaps + 1] = marks[labels], type_numbers[labels]
-        before, now, differs = mark[:-1], mark[1:], kind[:-1] != kind[1:]
+        before = mark[:-1]
+        now = mark[1:]
+        differs = kind[:-1] != kind[1:]
         inside = np.isin(now, ["E", "I"])
         start = np.isin(now, ["B", "S"]) | (np.isin(before, ["E", "S", "O"]) & inside)
         start |= ~np.isin(now, ["O", "."]) & differs
@@ -277,7 +280,8 @@ def _f1(counts: Counts) -> np.ndarray:
 def _matthews(counts: Counts) -> np.ndarray:
     """Return the correlation of gold and predicted labels from the correct, gold and predicted items of each label."""
     correct, gold, predicted = np.split(counts, 3, axis=-1)
-    right, total = correct.sum(-1), gold.sum(-1)
+    right = correct.sum(-1)
+    total = gold.sum(-1)
     spread = (total**2 - (gold**2).sum(-1)) * (total**2 - (predicted**2).sum(-1))
     return _divided(right * total - (gold * predicted).sum(-1), np.sqrt(spread))
 

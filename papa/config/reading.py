@@ -39,7 +39,8 @@ YAML_HINTS = {
 }
 """Advice for mistakes, by a part of PyYAML's message."""
 
-INTEGER, FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+INTEGER = "tag:yaml.org,2002:int"
+FLOAT = "tag:yaml.org,2002:float"
 
 
 def read_config(
@@ -191,7 +192,8 @@ def description_of(block: type[Block], key: str) -> str:
 @cache
 def _documented() -> dict[tuple[str, str], str]:
     """Return the docstrings below the keys of `papa.config.settings`, by the names of the class and the key."""
-    tree, descriptions = ast.parse(inspect.getsource(settings)), {}
+    tree = ast.parse(inspect.getsource(settings))
+    descriptions = {}
     for block in (node for node in tree.body if isinstance(node, ast.ClassDef)):
         for key, below in pairwise(block.body):
             if (
@@ -244,9 +246,11 @@ def _place(parts: Sequence[int | str]) -> tuple[str, list[type[Block]], str]:
     Args:
         parts: keys and indices; the name of a class comes before the keys of a block of one of several kinds.
     """
-    where, description = "", ""
+    where = ""
+    description = ""
     inner: list[type[Block]] = [Config]
-    blocks, named = inner, False
+    blocks = inner
+    named = False
     for part in parts:
         if chosen := [block for block in inner if block.__name__ == part]:
             inner = chosen + [block for block in inner if block not in chosen]
@@ -257,7 +261,8 @@ def _place(parts: Sequence[int | str]) -> tuple[str, list[type[Block]], str]:
                 known = [block for block in blocks if part in block.model_fields]
                 description = description_of(known[0], part) if known else ""
                 annotation = known[0].model_fields[part].annotation if known else None
-                inner, named = _blocks_in(annotation), get_origin(annotation) is dict
+                inner = _blocks_in(annotation)
+                named = get_origin(annotation) is dict
             else:
                 named = False
     return where, blocks, description
@@ -265,7 +270,8 @@ def _place(parts: Sequence[int | str]) -> tuple[str, list[type[Block]], str]:
 
 def _sentence(error: ErrorDetails) -> str:
     """Describe an error in one sentence that names the key."""
-    value, kind = error["input"], error["type"]
+    value = error["input"]
+    kind = error["type"]
     name = error["loc"][-1] if error["loc"] else ""
     where, blocks, description = _place(error["loc"])
     # the key that is required decides on the kind of a block

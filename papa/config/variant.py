@@ -22,7 +22,8 @@ DATA_FREE = ("identity", "toeplitz", "zeros", "uniform")
 KINDS = (*AVERAGED, *DATA_FREE)  # all kinds of constants by name
 OBSERVED_AT_ONCE = 2**26
 """The number of values of a layer's attention that are computed and summed at once, in blocks of queries."""
-TRAINED_SUFFIX, AVERAGE_OF = "-trained", "average-of-"
+TRAINED_SUFFIX = "-trained"
+AVERAGE_OF = "average-of-"
 TRAINABLE = ("average", "toeplitz")  # constants from which training can start
 NAMES = (
     "average",

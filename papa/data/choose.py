@@ -51,7 +51,10 @@ SINGLE_WORD = re.compile(r"\S*[^\W\d_]\S*")
 """A value without spaces, but with a letter."""
 SAMPLED_ROWS = 2000
 """Number of rows, evenly spaced, by which columns and slots are chosen."""
-MINIMUM_SLOTS, MAXIMUM_SLOTS, SLOTS_STEP, BLOCK_SLOTS = 16, 256, 8, 128
+MINIMUM_SLOTS = 16
+MAXIMUM_SLOTS = 256
+SLOTS_STEP = 8
+BLOCK_SLOTS = 128
 """The range of slots for texts, and the slots for running text (as in the paper)."""
 FITTING_SHARE = 0.99
 """Slots are chosen for this share of the texts; if fewer fit, that is a warning."""
@@ -109,12 +112,12 @@ class DataSet:
         """
         from papa.data.tokenize import meaningless_tokens
 
-        metric, reasons, notes = self.metric, dict(self.reasons), list(self.notes)
+        metric = self.metric
+        reasons = dict(self.reasons)
+        notes = list(self.notes)
         if "label" not in self.columns and predicts_next(facts):
-            metric, reasons["metric"] = (
-                NEXT.usual_metric,
-                "running text: the decoder predicts next tokens",
-            )
+            metric = NEXT.usual_metric
+            reasons["metric"] = "running text: the decoder predicts next tokens"
         tokenizer = None
         limit = _positions(facts)
         if folder is not None:
@@ -259,7 +262,8 @@ def described(
     labels: Sequence[str] | None = None,
 ) -> DataSet:
     """Describe the texts in the columns `roles`, choose a metric for their labels, and check the rows of all splits."""
-    train, chosen = splits["train"], dict(roles)
+    train = splits["train"]
+    chosen = dict(roles)
     if "words" in chosen and "second" in chosen:
         fault = f"has lists of words in column {chosen['words']}, which have no second text"
         raise InputError(
@@ -281,7 +285,8 @@ def described(
     for columns in list(splits.values())[::-1]:  # the training split last
         examples, classes = columns.examples(chosen, labels)
     reasons = {}
-    distinct, rows = len({example[0] for example in examples}), len(examples)
+    distinct = len({example[0] for example in examples})
+    rows = len(examples)
     if "second" in chosen and rows - distinct > REPEATED_SHARE * rows:
         chosen["cluster"] = chosen["first"]
         reasons["cluster"] = (
@@ -445,7 +450,8 @@ def _plain(name: str) -> str:
 
 
 def _is_pair(first: str, second: str) -> bool:
-    a, b = _plain(first), _plain(second)
+    a = _plain(first)
+    b = _plain(second)
     numbered = "1" in a and a.replace("1", "2") == b
     return (
         f"{a}-{b}" in PAIRS.split()

@@ -105,7 +105,8 @@ class Columns:
                 for row in values
             ]
             if all(isinstance(value, int | None) for row in numbers for value in row):
-                values, names = numbers, list(listed)
+                values = numbers
+                names = list(listed)
         out_of_range = [any(_is_out_of_range(value, names) for value in row) for row in values]
         self._refuse(
             out_of_range,

@@ -32,7 +32,8 @@ def digest_of_file(*paths: PathLike) -> str:
     in nanoseconds. No program can set the time of the status change. So a file that `mv` or `cp -p` has replaced is
     read again, even if the new one has the same size and time of modification.
     """
-    key, state = "\n".join(map(os.path.abspath, paths)), _state(paths)
+    key = "\n".join(map(os.path.abspath, paths))
+    state = _state(paths)
     *known_state, known_digest = _cached().get(key, [""])
     if known_state == state:
         return str(known_digest)

@@ -107,12 +107,10 @@ def download(
         )
         cached = folder_of(repo_type, hub, info.sha, Machine())
         complete = cached is not None and all(os.path.exists(cached / name) for name in names)
-        folder, damaged = (
-            Path(
-                snapshot_download(hub, repo_type=repo_type, revision=revision, allow_patterns=names)
-            ),
-            [],
+        folder = Path(
+            snapshot_download(hub, repo_type=repo_type, revision=revision, allow_patterns=names)
         )
+        damaged = []
         if not complete:
             damaged = (
                 HfApi()

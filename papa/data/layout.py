@@ -70,14 +70,16 @@ class Template:
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> Template:
         """Infer the template from a tokenized pair of texts; decoders have few special tokens or none."""
         pair = tokenizer("a", "a", return_special_tokens_mask=True, return_token_type_ids=True)
-        tokens, special = pair["input_ids"], pair["special_tokens_mask"]
+        tokens = pair["input_ids"]
+        special = pair["special_tokens_mask"]
         ordinary = [index for index, is_special in enumerate(special) if not is_special]
         if len(ordinary) < 2:
             raise InputError(
                 f"{type(tokenizer).__name__} turns two texts into {count(len(ordinary), 'token')}, so its layout "
                 "cannot be inferred; use a model with another tokenizer."
             )
-        begin, end = ordinary[0], ordinary[-1] + 1
+        begin = ordinary[0]
+        end = ordinary[-1] + 1
         between = [tokens[index] for index in range(begin, end) if special[index]]
         if type(tokenizer).__name__ == "DebertaTokenizer":
             # transformers 5 gives it RoBERTa's two separators; DeBERTa was pretrained with one
@@ -92,7 +94,9 @@ class Template:
         In a `contiguous` layout, the first number is the room for both texts together, and the second is 0. In a
         `halved` layout, a single text has only the first half of the slots.
         """
-        start, between, end = len(self.start), len(self.between), len(self.end)
+        start = len(self.start)
+        between = len(self.between)
+        end = len(self.end)
         rooms = [(slots // 2 if halved else slots - end) - start]
         if contiguous:
             rooms = [slots - start - end - between * pairs]
@@ -242,7 +246,8 @@ def _template(tokenizer: PreTrainedTokenizerBase, slots: int) -> Template:
 def separates_words(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Return whether a list of words is tokenized like a text; byte-level tokenizers may leave out the spaces."""
     first, text = (text.ids for text in _sub_tokens(tokenizer, ["a", "a a"], False))
-    (words,), second = _sub_tokens(tokenizer, [["a", "a"]], True), text[len(first) :]
+    (words,) = _sub_tokens(tokenizer, [["a", "a"]], True)
+    second = text[len(first) :]
     return words.ids[-len(second) :] == second
 
 
@@ -282,11 +287,9 @@ def _joined(
     words: Sequence[str], ids_of_words: list[list[int]], tokenizer: PreTrainedTokenizerBase
 ) -> SubTokens:
     """Join the sub-tokens of words; a word without any becomes the unknown token, so all models predict all words."""
-    ids, begun, empty = (
-        list[int](),
-        list[int](),
-        [word for word, part in enumerate(ids_of_words) if not part],
-    )
+    ids = list[int]()
+    begun = list[int]()
+    empty = [word for word, part in enumerate(ids_of_words) if not part]
     if empty and tokenizer.unk_token_id is None:
         raise InputError(
             f"{type(tokenizer).__name__} has no token for the word {words[empty[0]]!a}, and no unknown token; leave "
@@ -310,7 +313,8 @@ def _place_text(
     ids, words, unknown = text
     partner_ids = [] if partner is None else partner.ids
     room, partner_room = rooms if slots else _shares(len(ids), len(partner_ids), sum(rooms))
-    first, second = ids[:room], partner_ids[:partner_room]
+    first = ids[:room]
+    second = partner_ids[:partner_room]
     pieces = [(0, [*template.start, *first], 0)]
     last_segment = 0
     if partner is not None:

@@ -86,7 +86,8 @@ class Packed:
 
         If `pad_id` is given, the mask must exclude exactly the tokens with this id.
         """
-        ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
+        ids = inputs.get("input_ids")
+        mask = inputs.get("attention_mask")
         if ids is None or mask is None:
             missing = "input_ids" if ids is None else "attention_mask"
             raise InputError(
@@ -174,11 +175,15 @@ class Examples:
 
         With `from_first`, slots are counted from the first token of each example, even if padding precedes it.
         """
-        on_host, device = batch.on_host or batch, batch.slots.device
+        on_host = batch.on_host or batch
+        device = batch.slots.device
         longest = int(on_host.lengths.max())
-        shape, same_slots = (len(batch.lengths), longest), False
+        shape = (len(batch.lengths), longest)
+        same_slots = False
         if bool((on_host.lengths == longest).all()):
-            columns, real, positions = batch.slots.view(shape), None, None
+            columns = batch.slots.view(shape)
+            real = None
+            positions = None
             same_slots = bool((on_host.slots.view(shape) == on_host.slots[:longest]).all())
         else:
             positions = (
@@ -227,7 +232,8 @@ class Examples:
         if self.packed or keys == self.slots.shape[1]:
             return self
         real = None if self.real is None else self.real[:, -keys:]
-        slots, columns = self.slots[:, -keys:], self.columns[:, -keys:]
+        slots = self.slots[:, -keys:]
+        columns = self.columns[:, -keys:]
         return Examples(slots, columns, real, self.n, last_queries=self.queries)
 
     @property
@@ -279,7 +285,8 @@ class Examples:
 
     def gather(self, spread: Tensor) -> Tensor:
         """Rearrange `[example, head, position, channel]` as a row `[token, head, channel]`, the reverse of `spread`."""
-        heads, channels = spread.shape[1], spread.shape[3]
+        heads = spread.shape[1]
+        channels = spread.shape[3]
         together = spread.transpose(1, 2)
         if spread.device.type != "cpu" and self.positions is None:
             return together.reshape(-1, heads, channels)
@@ -313,7 +320,8 @@ class Examples:
         """Return the moves from rows (token, head) to rows (example, head, position) and back, shared by all layers."""
         if heads not in self._selections:
             examples, longest = self.slots.shape
-            device, head = self.slots.device, torch.arange(heads, device=self.slots.device)
+            device = self.slots.device
+            head = torch.arange(heads, device=self.slots.device)
             positions = (
                 torch.arange(examples * longest, device=device)
                 if self.positions is None
@@ -322,11 +330,13 @@ class Examples:
             token_at = torch.full((examples * longest,), -1, device=device)
             token_at[positions] = torch.arange(len(positions), device=device)
             token_at = token_at.view(examples, longest)
-            empty, places = (token_at < 0)[:, None].expand(-1, heads, -1), examples * longest
+            empty = (token_at < 0)[:, None].expand(-1, heads, -1)
+            places = examples * longest
             empty = _true_indices(empty.flatten(), heads * (places - len(positions)))
             token_at = token_at.where(token_at >= 0, token_at[:, :1])
             rows = token_at[:, None] * heads + head[:, None]  # [example, head, position]
-            example, column = positions // longest, positions % longest
+            example = positions // longest
+            column = positions % longest
             back = (example * heads)[:, None] * longest + head * longest + column[:, None]
             every = empty.new_empty(0)
             self._selections[heads] = (

@@ -178,7 +178,8 @@ def _warnings(corpus: Corpus, tasks: Mapping[str, Task], facts: Mapping[str, Any
     """Return sentences about doubtful data; raise `InputError` if a metric does not fit the names of the labels."""
     sentences = dict.fromkeys(facts["warnings"])
     for name, task in tasks.items():
-        names, counts = facts["labels"][name]["names"], facts["labels"][name]["train_counts"]
+        names = facts["labels"][name]["names"]
+        counts = facts["labels"][name]["train_counts"]
         check_metric(task.metric, corpus.target, names)
         if not task.labels and (sentence := frequent_class(task.metric, names, counts)):
             sentences[sentence] = None
@@ -203,7 +204,8 @@ def _table(
     import pyarrow as pa
 
     splits = _splits(corpus, tasks, machine)
-    columns, warnings = _texts(corpus, splits), list[str]()
+    columns = _texts(corpus, splits)
+    warnings = list[str]()
     rows = {split.name: len(split.indices) for split in splits}
     shared = {} if corpus.blocks else _shared(pa.table(columns))
     for split, repeated in shared.items():
@@ -261,7 +263,9 @@ def _sizes(
     table: pa.Table, rows: Mapping[str, int], cluster: str | int | None
 ) -> dict[str, dict[str, Any]]:
     """Return `characters` and `sizes` of each split: mean words per row, and how many rows count as one."""
-    characters, sizes, begin = {}, {}, 0
+    characters = {}
+    sizes = {}
+    begin = 0
     names = [name for name in TEXTS if name in table.column_names]
     for split, number in rows.items():
         part = table.slice(begin, number)
@@ -299,7 +303,8 @@ def _labels(
     task: Task, corpus: Corpus, splits: Sequence[PreparedSplit]
 ) -> tuple[list[str], list[list[int]], list[int], list[str]]:
     """Return names, indices of labels [row][word], counts of training labels in the rows used, and warnings."""
-    column, listed = str(task.label), [class_name(name) for name in task.labels or ()]
+    column = str(task.label)
+    listed = [class_name(name) for name in task.labels or ()]
     if len(set(listed)) < len(listed):
         raise InputError(f"`labels` lists a name twice: {listing(listed)}; list each name once.")
     classes = [split.columns.classes(column, listed, split.words) for split in splits]
@@ -353,7 +358,8 @@ def _clusters(column: str, splits: Sequence[PreparedSplit]) -> tuple[pa.Array, l
     import pyarrow as pa
 
     train, *others = (split.used(split.columns.clusters(column)) for split in splits)
-    scored, known = list(chain.from_iterable(others)), set(train)
+    scored = list(chain.from_iterable(others))
+    known = set(train)
     cluster = pa.array([*train, *scored]).dictionary_encode().indices
     on_both_sides = sum(value in known for value in scored)
     if not on_both_sides:
@@ -419,7 +425,8 @@ def _texts(corpus: Corpus, splits: Sequence[PreparedSplit]) -> dict[str, pa.Arra
 def _shared(texts: pa.Table) -> dict[str, int]:
     """Count the rows of each validation split that equal a training row, ignoring surrounding spaces."""
     splits, _, *columns = (column.to_pylist() for column in texts.columns)
-    train, shared = set[int](), dict[str, int]()
+    train = set[int]()
+    shared = dict[str, int]()
     for split, *row in zip(splits, *columns, strict=True):
         key = hash(
             tuple(
@@ -444,7 +451,8 @@ def _check_classes(
     Return warnings.
     """
     used = [split.used(rows) for split, rows in zip(splits[1:], classes[1:], strict=True)]
-    train, validation = _distinct(classes[0]), _distinct(chain.from_iterable(used))
+    train = _distinct(classes[0])
+    validation = _distinct(chain.from_iterable(used))
     train_used = _distinct(splits[0].used(classes[0]))
     listed, in_data = known_names
     unknown = (
@@ -453,7 +461,8 @@ def _check_classes(
         else []
     )
     if unknown:
-        known, advice = f"`labels` lists only {listing(listed)}", "list all labels"
+        known = f"`labels` lists only {listing(listed)}"
+        advice = "list all labels"
         if not listed:
             known = f"the class names in the data are only {listing(in_data)}"
             advice = "correct these names, or list all labels under `labels`"

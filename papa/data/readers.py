@@ -136,7 +136,8 @@ def _read_json(path: Path, wanted: Collection[str] | None, _: object) -> Columns
             for record in _json(path, start, begin + "".join(line for _, line in numbered))
         )
     names: dict[str, None] = {}
-    records, lines = list[dict[str, object]](), array("q")
+    records = list[dict[str, object]]()
+    lines = array("q")
     for number, record in every:
         if not isinstance(record, dict):
             raise InputError(
@@ -155,10 +156,8 @@ def _read_json(path: Path, wanted: Collection[str] | None, _: object) -> Columns
             raise InputError(
                 f"{path} contains one object for all rows ({listing(names)}); {ONE_OBJECT_PER_ROW}."
             )
-    columns, numbers = (
-        [name for name in names if wanted is None or name in wanted],
-        lines if by_line else (),
-    )
+    columns = [name for name in names if wanted is None or name in wanted]
+    numbers = lines if by_line else ()
     table = _table(path, columns, [[record.get(name) for record in records] for name in columns])
     return Columns(str(path), table, list(names), lines=numbers)
 
@@ -169,7 +168,8 @@ def _json(path: Path, number: int, text: str) -> Any:
     try:
         return json.loads(text, parse_constant={"NaN": None}.__getitem__)
     except (ValueError, KeyError) as error:
-        line, problem = number + getattr(error, "lineno", 1) - 1, getattr(error, "msg", error)
+        line = number + getattr(error, "lineno", 1) - 1
+        problem = getattr(error, "msg", error)
         raise InputError(
             f"{path} line {line} cannot be read as JSON ({problem}); {ONE_OBJECT_PER_ROW}."
         ) from error
@@ -188,7 +188,8 @@ def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str]
         )
     if tabs and not columns and IN_ENTITY.fullmatch(names[-1]):
         _refuse_tagged(path, [line for line in _lines(path) if line.strip()])
-    rows, numbers = list[list[str]](), array("q")
+    rows = list[list[str]]()
+    numbers = array("q")
     quoting: dict[bool | None, int] = (
         {True: start} if tabs and {True, None} & {*map(_in_quotes, header)} else {}
     )
@@ -235,7 +236,8 @@ def _in_quotes(value: str) -> bool | None:
 
 def _records(path: Path, tabs: bool) -> Iterator[tuple[int, list[str]]]:
     """Yield the first line and the values of each row that is not blank."""
-    lines, begin = _lines(path, newline=""), 1
+    lines = _lines(path, newline="")
+    begin = 1
     quoting: Literal[0, 3] = csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL
     form = "excel-tab" if tabs else "excel"
     reader = csv.reader(lines, form, quoting=quoting, strict=not tabs, skipinitialspace=not tabs)
@@ -285,7 +287,8 @@ def _read_conll(path: Path, _: object, columns: Sequence[str] | None) -> Columns
     first = [
         [word[0] for word in words[begin:end]] for begin, end in pairwise([*starts, len(words)])
     ]
-    width, numbered = len(words[0]), len(words[0]) > 1 and all(map(_numbers_words, first))
+    width = len(words[0])
+    numbered = len(words[0]) > 1 and all(map(_numbers_words, first))
     if path.suffix.lower() == ".conllu" and not (numbered and width == len(CONLLU)):
         problem = f"{path} line {lines[0]} begins no sentence of CoNLL-U, which has ten columns separated by tabs"
         raise InputError(

@@ -50,12 +50,14 @@ def _sliced(rows: Columns, file: str) -> Columns:
     if (match := SLICE.search(file)) is None:
         return replace(rows, source=file)
     available = rows.table.num_rows
-    begin, end = int(match[1] or 0), int(match[2] or available)
+    begin = int(match[1] or 0)
+    end = int(match[2] or available)
     if not begin < end <= available:
         raise InputError(
             f"{file} is no slice of the rows 0 to {available - 1:,} of this file; correct the numbers."
         )
-    table, lines = rows.table.slice(begin, end - begin), rows.lines[begin:end]
+    table = rows.table.slice(begin, end - begin)
+    lines = rows.lines[begin:end]
     return replace(rows, source=file, table=table, lines=lines, indices=range(begin, end))
 
 
@@ -120,7 +122,8 @@ def _in_folder(corpus: OnHub, split: str, wanted: Collection[str] | None, folder
             f"{describe(corpus, split)} cannot be loaded from {folder} ({first_line(error).rstrip('.')}); "
             "check the id, the config and the split."
         ) from error
-    names, class_names = dataset.column_names, class_names_of(dataset.features.to_dict())
+    names = dataset.column_names
+    class_names = class_names_of(dataset.features.to_dict())
     if wanted is not None:
         dataset = dataset.select_columns([name for name in names if name in wanted])
     return Columns(describe(corpus, split), dataset.with_format("arrow")[:], names, class_names)

@@ -64,7 +64,8 @@ class Wanted:
         Raises:
             InputError: there are too few texts to hold some out, a split is empty, or a row cannot be used.
         """
-        changed, notes = dict(splits), list[str]()
+        changed = dict(splits)
+        notes = list[str]()
         if self.drop_empty:
             for name, columns in splits.items():
                 changed[name], dropped, missing = _without_empty(columns, roles, self.labels)
@@ -224,10 +225,8 @@ def _rows_of(columns: Columns, mask: Sequence[bool]) -> Columns:
     """Return the rows that `mask` selects; messages still name their places in the source."""
     import pyarrow as pa
 
-    table, lines = (
-        columns.table.filter(pa.array(mask, pa.bool_())),
-        list(compress(columns.lines, mask)),
-    )
+    table = columns.table.filter(pa.array(mask, pa.bool_()))
+    lines = list(compress(columns.lines, mask))
     indices = list(compress(columns.indices or range(len(mask)), mask))
     return replace(
         columns, table=table, lines=lines, indices=indices, total=columns.total or len(mask)

@@ -50,7 +50,9 @@ def tokenize_corpus(jobs: Sequence[Job[Tokenize]]) -> str:
         InputError: The texts cannot be laid out this way.
     """
     (job,) = jobs
-    settings, folder, model = job.settings, folder_of_model(job), str(job.about["model"])
+    settings = job.settings
+    folder = folder_of_model(job)
+    model = str(job.about["model"])
     table = read_table(job.reads["texts"])
     texts = table.select([name for name in table.column_names if name in ("split", "row", *TEXTS)])
     words = "words" in texts.column_names
@@ -59,12 +61,13 @@ def tokenize_corpus(jobs: Sequence[Job[Tokenize]]) -> str:
         raise InputError(
             f"{job.reads['texts']} contains pairs of texts or lists of words; only single texts can be cut into blocks."
         )
-    tokenizer, sizes = tokenizer_of(folder, model, words), sizes_of_model(folder, model)
-    rows, schema = (
-        (_blocks if settings.blocks else _laid_out)(tokenizer, texts, settings.slots, style),
-        _schema(words),
-    )
-    counts, number, cut = Counter[str](), Counter[str](), Counter[str]()
+    tokenizer = tokenizer_of(folder, model, words)
+    sizes = sizes_of_model(folder, model)
+    rows = (_blocks if settings.blocks else _laid_out)(tokenizer, texts, settings.slots, style)
+    schema = _schema(words)
+    counts = Counter[str]()
+    number = Counter[str]()
+    cut = Counter[str]()
     unknown = Counter[str]()
     meaningless = without_meaning(tokenizer)
 
@@ -116,10 +119,8 @@ def check_tokenizer(
 
     `texts` are read only if the tokenizer has such tokens.
     """
-    tokenizer, vocabulary = (
-        tokenizer_of(folder, name, words),
-        sizes_of_model(folder, name)["vocabulary"],
-    )
+    tokenizer = tokenizer_of(folder, name, words)
+    vocabulary = sizes_of_model(folder, name)["vocabulary"]
     next(place_texts(tokenizer, [["a"]] if words else ["a"], None, slots=slots))
     beyond = {
         token: index for token, index in tokenizer.get_added_vocab().items() if index >= vocabulary
@@ -257,7 +258,8 @@ def _laid_out(
     tokenizer: PreTrainedTokenizerBase, texts: pa.Table, slots: int, style: str
 ) -> Iterator[PlacedRow]:
     for columns in _chunks(texts):
-        first, second = columns.get("words", columns.get("first", [])), columns.get("second")
+        first = columns.get("words", columns.get("first", []))
+        second = columns.get("second")
         laid_out = place_texts(tokenizer, first, second, slots=slots, style=style)
         yield from zip(columns["split"], columns["row"], laid_out, strict=True)
 
@@ -295,6 +297,7 @@ def _groups(rows: Iterable[PlacedRow], schema: pa.Schema) -> Iterator[pa.Table]:
             tokens += sum(len(example.ids) for example in examples)
             if tokens >= GROUP_TOKENS:
                 yield pa.concat_tables(parts)
-                parts, tokens = [], 0
+                parts = []
+                tokens = 0
         if parts:
             yield pa.concat_tables(parts)

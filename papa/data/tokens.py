@@ -40,9 +40,12 @@ class Tokens:
     def __init__(
         self, flat: Mapping[str, Tensor], lengths: Tensor, split: str, first: int, slots: int
     ):
-        self.split, self.n = split, slots
+        self.split = split
+        self.n = slots
         self.rows = first, len(lengths)
-        self.ids, self.slots, self.segments = flat["ids"], flat["slots"], flat["segments"]
+        self.ids = flat["ids"]
+        self.slots = flat["slots"]
+        self.segments = flat["segments"]
         self.words = flat.get("words")
         self.lengths = lengths.long()
         self.offsets = torch.cat([torch.zeros(1, dtype=torch.long), self.lengths.cumsum(0)])
@@ -108,12 +111,16 @@ class Tokens:
         # examples with different slots nearly always have different sums
         sums = np.add.reduceat(self.slots.numpy(), self.offsets[:-1].numpy(), dtype=np.int64)
         order = torch.from_numpy(np.lexsort((sums, self.lengths.numpy())))
-        begin, tokens, allowed = 0, 0, budget()
+        begin = 0
+        tokens = 0
+        allowed = budget()
         lengths = torch.full_like(self.lengths, self.n) if padded else self.lengths[order]
         for end, length in enumerate(lengths.tolist()):
             if tokens and tokens + length > allowed:
                 yield order[begin:end]
-                begin, tokens, allowed = end, 0, budget()
+                begin = end
+                tokens = 0
+                allowed = budget()
             tokens += length
         yield order[begin:]
 
@@ -134,7 +141,8 @@ class TokensFile:
     def __init__(self, file: TableFile):
         if not {"split", "ids", "slots", "segments", "cut"} <= set(file.schema.names):
             raise DamagedArtefact(f"{file.path} contains no laid-out tokens; {REBUILD}.")
-        self._file, self.slots = file, int(file.facts["slots"])
+        self._file = file
+        self.slots = int(file.facts["slots"])
         self.groups: list[Group] = []
         self.splits: dict[str, Group] = {}
         self.rows = 0
@@ -144,7 +152,8 @@ class TokensFile:
         ):  # from the footer of the file
             every = map(group.column, range(group.num_columns))
             columns = {column.path_in_schema.split(".")[0]: column for column in every}
-            split, tokens = columns["split"].statistics.min, columns["ids"].num_values
+            split = columns["split"].statistics.min
+            tokens = columns["ids"].num_values
             self.groups.append(Group(split, self.rows, group.num_rows, tokens))
             before = self.splits.get(split, Group(split, self.rows, 0, 0))
             self.splits[split] = replace(
@@ -177,7 +186,8 @@ class TokensFile:
         Groups before the index `first_group` are skipped.
         """
         for index, extent in enumerate(self.groups):
-            first, last = max(begin, extent.first), min(end, extent.first + extent.rows)
+            first = max(begin, extent.first)
+            last = min(end, extent.first + extent.rows)
             if index >= first_group and first < last:
                 rows = self._file.group(index).slice(first - extent.first, last - first)
                 yield index, Tokens.of_table(rows, extent.split, first, self.slots)

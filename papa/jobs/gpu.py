@@ -76,7 +76,8 @@ def take(devices: Sequence[str], folder: Path) -> str:
                 os.utime(file)  # or a cleaner of old temporary files may delete it
                 return device  # the file stays open, because closing it would unlock it
         if not logged:
-            total, logged = len(devices), True
+            total = len(devices)
+            logged = True
             log.info(
                 "all GPUs (%s) are taken; waiting for one (limit: --resources gpu=%d)",
                 ", ".join(devices),

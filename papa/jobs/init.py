@@ -41,7 +41,8 @@ MEANINGLESS = re.compile(
     ".|(gold-)?labels?|class|category|target|tags?|entity|column-?[0-9]*|on|off|yes|no|true|false|null|y|n"
 )
 """Common names of files, folders and columns that do not identify a model or a task."""
-MANY_ROWS, BASE_HIDDEN_SIZE = 10_000, 768
+MANY_ROWS = 10_000
+BASE_HIDDEN_SIZE = 768
 TRAINING = {
     (True, True): (3e-4, 3),
     (True, False): (1e-3, 6),
@@ -50,7 +51,8 @@ TRAINING = {
 }
 """Learning rate and epochs of probes, by whether the model is small and whether there are many rows."""
 EXAMPLE_MODEL = "google-bert/bert-base-uncased"
-FRACTIONS, SEEDS = (1, "1/2", "1/8", 0), (1, 2, 3, 4, 5)
+FRACTIONS = (1, "1/2", "1/8", 0)
+SEEDS = (1, 2, 3, 4, 5)
 EXAMPLE_FILES = {"train": "data/train.csv", "validation": "data/validation.csv"}
 EXAMPLE_DATA = DataSet(
     EXAMPLE_FILES, {"first": "text", "label": "label"}, "accuracy", 1, {"slots": "example"}, 64
@@ -147,7 +149,8 @@ def config_text(
     name: str, model: str, data: DataSet, facts: Facts, settings: Mapping[str, Any]
 ) -> str:
     """Return a config as YAML, with reasons as comments; see `start` for its arguments."""
-    width, probed = facts.get("hidden_size"), METRICS[data.metric].target.probed
+    width = facts.get("hidden_size")
+    probed = METRICS[data.metric].target.probed
     small = isinstance(width, int) and width < BASE_HIDDEN_SIZE
     rate, epochs = TRAINING[small, data.training_rows >= MANY_ROWS] if probed else (1e-2, 1)
     if not probed and settings.get("seeds"):
@@ -195,7 +198,8 @@ def _printable(text: object) -> str:
 
 
 def _task_name(data: DataSet) -> str:
-    label, train = data.columns.get("label"), Path(data.files["train"])
+    label = data.columns.get("label")
+    train = Path(data.files["train"])
     stem = re.sub("[._-]?(train(ing)?|dev)", "", train.stem, flags=re.IGNORECASE)
     # only a folder that the user named
     return (

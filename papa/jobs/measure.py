@@ -216,10 +216,8 @@ def _config(
 ) -> tuple[Config, DataSet]:
     """Return the config that `papa init` would write for this model, with some settings changed, and the data set."""
     blocks = {key: value for key, value in settings.items() if isinstance(value, Mapping)}
-    revision, machine = (
-        blocks.get("models", {}).get("revision"),
-        Machine(hub_mirror=settings.get("hub_mirror")),
-    )
+    revision = blocks.get("models", {}).get("revision")
+    machine = Machine(hub_mirror=settings.get("hub_mirror"))
     folder = ("hub" in named(model) and folder_of("model", model, revision, machine)) or locate(
         model, revision
     )

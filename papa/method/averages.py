@@ -103,7 +103,8 @@ class Constants:
             raise InputError(
                 f"{self.kind} cannot be tied as {kind}; only average can, as {' or '.join(TIED)}."
             )
-        slots, n = torch.arange(self.n), self.n
+        slots = torch.arange(self.n)
+        n = self.n
         # the first key is a separate class, because heads attend to it if no other token matters
         distances = (
             slots[:, None] - slots + n
@@ -210,10 +211,12 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[Constants, Tensor]:
         raise InputError(f"{path} does not exist; average the attention of a corpus first.")
     arrays, facts = read_arrays(path, (*names, "mean"))
     try:
-        shape, kind = tuple(facts.pop("shape")), str(facts.pop("kind", "average"))
+        shape = tuple(facts.pop("shape"))
+        kind = str(facts.pop("kind", "average"))
         if kind not in KINDS:
             raise ValueError(f"{kind} is not a kind of constant")
-        examples, slots = int(facts.pop("examples")), shape[2]
+        examples = int(facts.pop("examples"))
+        slots = shape[2]
         counted = (slots,) if kind == "mean-output" else (slots, slots)
         shapes = {"sum": shape, "mean": shape, "count": counted}
         fitting = len(shape) == 4 and shape[2 : 2 + len(counted)] == counted
@@ -229,7 +232,8 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[Constants, Tensor]:
             f"{path} contains no averages made by papa ({first_line(error)}); {REBUILD}."
         ) from error
     tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
-    mean, nothing = tensors.pop("mean"), torch.empty(0)
+    mean = tensors.pop("mean")
+    nothing = torch.empty(0)
     if mean.numel() and kind != "mean-output":
         low, high = (float(value) for value in mean.aminmax())
         if not (low >= -MEAN_TOLERANCE and high <= 1 + MEAN_TOLERANCE):
@@ -237,5 +241,6 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[Constants, Tensor]:
                 f"{path} is damaged (a mean of attention is not in [0, 1]); {REBUILD}."
             )
     about = {key: str(value) for key, value in facts.items()}
-    sums, count = tensors.get("sum", nothing), tensors.get("count", nothing)
+    sums = tensors.get("sum", nothing)
+    count = tensors.get("count", nothing)
     return Constants(sums, count, examples, about, kind), mean

@@ -36,7 +36,10 @@ class Averaging:
 
     def __init__(self, model: Model, n: int, kind: str = "average"):
         self.device = _device_of_sums(model, n, kind)
-        self.model, self.n, self.kind, self.examples = model, n, kind, 0
+        self.model = model
+        self.n = n
+        self.kind = kind
+        self.examples = 0
         self.outputs = kind == "mean-output"
         self.entries = n if self.outputs else n**2
         self.count = torch.zeros(self.entries, dtype=torch.long, device=model.device)
@@ -51,11 +54,14 @@ class Averaging:
         self.added = first
 
         def watch(layer: ObservedLayer, attention: Tensor, begin: int) -> None:
-            index, examples, end = layer.index, layer.examples, begin + attention.shape[2]
+            index = layer.index
+            examples = layer.examples
+            end = begin + attention.shape[2]
             known = max(0, first - index * self.n - begin)
             if known >= end - begin:
                 return
-            attention, begin = attention[:, :, known:], begin + known
+            attention = attention[:, :, known:]
+            begin = begin + known
             observed = layer.outputs(attention) if self.outputs else attention
             # examples that use the same slots are summed first
             summed = (
@@ -103,11 +109,10 @@ class Averaging:
         block = examples, begin, end
         if self._entries_of is None or self._entries_of[0] != block:
             self._entries_of = None  # free the memory of the last block
-            slots, real = (
-                examples.slots[:1] if examples.same_slots else examples.slots,
-                examples.real,
-            )
-            entries, counted = slots[:, begin:end], None if real is None else real[:, begin:end]
+            slots = examples.slots[:1] if examples.same_slots else examples.slots
+            real = examples.real
+            entries = slots[:, begin:end]
+            counted = None if real is None else real[:, begin:end]
             if not self.outputs:  # pairs of slots, [example, query, key]
                 entries = entries[:, :, None] * self.n + slots[:, None, :]
                 counted = (
@@ -142,7 +147,8 @@ class Averaging:
         return int(state.values["groups"])
 
     def averages(self) -> Constants:
-        heads, layers = self.model.heads, self.model.layers
+        heads = self.model.heads
+        layers = self.model.layers
         sums = torch.empty(
             layers, heads, self.entries, self.total.shape[-1] // heads, dtype=torch.float64
         )
@@ -150,16 +156,20 @@ class Averaging:
             self.total
         ):  # the device may have no memory for a copy of all layers
             sums[layer] = total.cpu().view(self.entries, heads, -1).transpose(0, 1)
-        count, about = self.count.cpu(), {"causal": "True"} if self.model.causal else {}
+        count = self.count.cpu()
+        about = {"causal": "True"} if self.model.causal else {}
         if not self.outputs:
-            sums, count = sums.view(layers, heads, self.n, self.n), count.view(self.n, self.n)
+            sums = sums.view(layers, heads, self.n, self.n)
+            count = count.view(self.n, self.n)
         return Constants(sums, count, self.examples, about, self.kind)
 
 
 def _device_of_sums(model: Model, n: int, kind: str) -> torch.device:
     """Return the device for the sums of all layers; raise `InputError` if neither device nor host can hold them."""
     needed = 8 * model.layers * model.heads * n**2
-    device, host, memory = model.device, torch.device("cpu"), memory_of(model.device)
+    device = model.device
+    host = torch.device("cpu")
+    memory = memory_of(model.device)
     if kind != "average" or memory is None:
         return device
     if device != host:
@@ -214,10 +224,12 @@ def average_corpus(jobs: Sequence[Job[Average]]) -> str:
 
 def _average(job: Job[Average]) -> str:
     model = model_of(job)
-    budget, checkpoint = TokenBudget(model.token_budget), Checkpoint(job, model.device.type)
+    budget = TokenBudget(model.token_budget)
+    checkpoint = Checkpoint(job, model.device.type)
     with TokensFile.opened(job.reads["tokens"]) as file:
         train = file.extent("train")
-        averaging, groups = Averaging(model, file.slots, job.settings.kind), 0
+        averaging = Averaging(model, file.slots, job.settings.kind)
+        groups = 0
         if (state := checkpoint.restore()) is not None:
             groups = averaging.resume(state)
             checkpoint.resumed = f", resumed after {averaging.examples:,}"

@@ -46,7 +46,8 @@ class Checkpoint:
     """
 
     def __init__(self, job: AnyJob, device: str = "cpu"):
-        self.path, self.resumed = checkpoint_of(job.output), ""
+        self.path = checkpoint_of(job.output)
+        self.resumed = ""
         packages = {name: version(name) for name in PACKAGES}
         rounding = [
             device,

@@ -76,13 +76,15 @@ class TrainingState:
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float):
         self.parameters: list[Tensor] = list(parameters)
-        self.learning_rate, self.device = learning_rate, parameters[0].device
+        self.learning_rate = learning_rate
+        self.device = parameters[0].device
         self.means, self.squares = (
             [torch.zeros_like(values) for values in parameters] for _ in range(2)
         )
         self.counts = [torch.zeros((), device=values.device) for values in parameters]
         self.epochs: list[Epoch] = []
-        self.steps, self.total = 0, torch.zeros((), dtype=torch.float64)
+        self.steps = 0
+        self.total = torch.zeros((), dtype=torch.float64)
         """Number of steps taken, and the summed loss of the current epoch."""
 
     @torch.no_grad()
@@ -179,7 +181,8 @@ def fit(task: TrainingTask, settings: OfTask, checkpoint: Checkpoint | None = No
     training = settings.training
     state = TrainingState(task.parameters, training.learning_rate)
     rows = torch.arange(task.objective.examples) if task.rows is None else task.rows
-    examples, parts = len(rows), BatchParts(state.device)
+    examples = len(rows)
+    parts = BatchParts(state.device)
     generator = torch.Generator().manual_seed(settings.seed)
     steps_per_epoch = -(-examples // training.batch_size)
     if checkpoint is not None and (saved := checkpoint.restore()) is not None:

@@ -40,8 +40,10 @@ def learn_weights(jobs: Sequence[Job[LearnLambda]]) -> str:
     import pyarrow as pa  # learn_lambda needs neither it nor a table
 
     (job,) = jobs
-    settings, split = job.settings, Tokens.read(job.reads["tokens"], "train")
-    model, train = model_of(job), split["train"]
+    settings = job.settings
+    split = Tokens.read(job.reads["tokens"], "train")
+    model = model_of(job)
+    train = split["train"]
     constants = constants_for(
         Constant(settings.constant), job.reads.get("constants"), model, train.n
     )
@@ -63,7 +65,8 @@ def learn_weights(jobs: Sequence[Job[LearnLambda]]) -> str:
     table = pa.table({name: column.flatten().numpy() for name, column in columns.items()})
     write_table(table, job.output, {}, job.record)
     checkpoint.discard()
-    low, high = float(values[-1].min()), float(values[-1].max())
+    low = float(values[-1].min())
+    high = float(values[-1].max())
     learned = "λ" if settings.weights == "lambda" else "gradient"
     examples = count(objective.examples, "example")
     epochs = count(len(values), "epoch")
@@ -110,7 +113,9 @@ def _train_probe(
 
     It reads the original's hidden states: stored ones if the job reads them, otherwise streamed from the model.
     """
-    settings, path, original = job.settings, job.reads.get("states"), model.replacement()
+    settings = job.settings
+    path = job.reads.get("states")
+    original = model.replacement()
     streamed = StreamedStates(
         model, lambda: original, settings.encoder_dropout, settings.target.labelled
     )

@@ -88,7 +88,8 @@ class HiddenWriter:
     """A file of hidden states that is written example by example, in any order."""
 
     def __init__(self, file: BinaryIO, index: Index):
-        self._file, self._index = file, index
+        self._file = file
+        self._index = index
         self.scaled = bool(index.get("scaled"))
         self._checksums = np.zeros(index["rows"], dtype="<u4")
         self._written = np.zeros(index["rows"], dtype=bool)
@@ -98,9 +99,11 @@ class HiddenWriter:
 
         `half` is float16 `[token, L+1, hidden]`, or what `scaled` returns.
         """
-        lengths, begins = group.lengths[examples].tolist(), group.offsets[examples].tolist()
+        lengths = group.lengths[examples].tolist()
+        begins = group.offsets[examples].tolist()
         rows = (examples + group.rows[0]).tolist()
-        size, at = token_bytes(self._index), 0
+        size = token_bytes(self._index)
+        at = 0
         view = half.contiguous().view(-1).numpy().data.cast("B")
         for length, begin, row in zip(lengths, begins, rows, strict=True):
             content = view[at : at + length * size]
@@ -123,10 +126,8 @@ class HiddenWriter:
 def writing_hidden(path: PathLike, index: Index, record: Record) -> Iterator[HiddenWriter]:
     """Open a writer for a file with these facts; raise `InputError` if the disk is too small."""
     with replacing(path) as temporary:
-        free, needed = (
-            shutil.disk_usage(temporary.parent).free,
-            states_bytes(index) + 4 * index["rows"],
-        )
+        free = shutil.disk_usage(temporary.parent).free
+        needed = states_bytes(index) + 4 * index["rows"]
         if needed > free:
             raise InputError(
                 f"The hidden states need {format_bytes(needed)}, but the disk of {path} has only "
@@ -144,8 +145,10 @@ class StoredStates:
 
     def __init__(self, path: PathLike, file: BinaryIO):
         self.index, self._checksums = read_index(path)
-        self._file, self._path = file, path
-        self._first_tokens, tokens = {}, 0
+        self._file = file
+        self._path = path
+        self._first_tokens = {}
+        tokens = 0
         for split in (Group(*split) for split in self.index["splits"]):
             self._first_tokens[split.split] = tokens
             tokens += split.tokens
@@ -172,7 +175,9 @@ class StoredStates:
         half = torch.empty(
             sum(lengths), self.index["layers"], stored_values(self.index), dtype=torch.float16
         )
-        view, at, size = half.view(-1).numpy().data.cast("B"), 0, token_bytes(self.index)
+        view = half.view(-1).numpy().data.cast("B")
+        at = 0
+        size = token_bytes(self.index)
         for length, begin, row in zip(lengths, begins, rows, strict=True):
             content = view[at : at + length * size]
             if os.preadv(self._file.fileno(), [content], begin * size) != len(content):
@@ -193,7 +198,8 @@ class StoredStates:
 def read_index(path: PathLike) -> tuple[Index, np.ndarray]:
     """Return the facts and the checksums `[row]` of a file of hidden states; raise `DamagedArtefact` if damaged."""
     with reading(path, "hidden states", ValueError, KeyError, TypeError), open(path, "rb") as file:
-        text, size = text_at_end(file), file.seek(0, os.SEEK_END)
+        text = text_at_end(file)
+        size = file.seek(0, os.SEEK_END)
         facts: Index = dict(unsealed(path, text).facts)
         file.seek(states_bytes(facts))
         content = file.read(4 * facts["rows"])
@@ -210,4 +216,5 @@ def _write_all(descriptor: int, content: memoryview, offset: int) -> None:
     """Write all of `content`; a single `os.pwrite` may write less if the disk is nearly full."""
     while content:
         written = os.pwrite(descriptor, content, offset)
-        content, offset = content[written:], offset + written
+        content = content[written:]
+        offset = offset + written

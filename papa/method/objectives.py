@@ -45,7 +45,8 @@ class GoldLabels:
         values = table.slice(0, train.rows[1]).column(column).combine_chunks()
         if train.words is None:
             return cls(whole_numbers(values), names)
-        flat, lengths = whole_numbers(values.flatten()), whole_numbers(values.value_lengths())
+        flat = whole_numbers(values.flatten())
+        lengths = whole_numbers(values.value_lengths())
         begin = (lengths.cumsum(0) - lengths).repeat_interleave(train.lengths)
         labels = flat[(begin + train.words).clamp(0, len(flat) - 1)]
         return cls(torch.where((train.words >= 0) & (labels >= 0), labels, IGNORED), names)
@@ -60,7 +61,8 @@ class Labelled(Objective):
     probe: SequenceProbe | TokenProbe
 
     def __init__(self, splits: Mapping[str, Tokens], sizes: ProbeSizes, labels: GoldLabels):
-        self.splits, self.names = splits, list(labels.names)
+        self.splits = splits
+        self.names = list(labels.names)
         # of other splits, every text or every word is predicted
         self.labels = {"train": labels.values}
         for split in splits.keys() - {"train"}:
@@ -70,7 +72,8 @@ class Labelled(Objective):
             )
             self.labels[split] = values.clamp(max=0).masked_fill(values < 0, IGNORED)
         self.target = TEXT if splits["train"].words is None else WORD
-        shape, spread = (sizes.hidden, len(self.names)), sizes.initializer_range
+        shape = (sizes.hidden, len(self.names))
+        spread = sizes.initializer_range
         if self.target.per_word:
             self.probe = TokenProbe(sizes.layers, *shape, spread)
         else:
@@ -113,7 +116,8 @@ class Labelled(Objective):
         return pa.concat_tables(parts).unify_dictionaries()
 
     def _batch(self, split: str, examples: Tensor) -> Batch:
-        tokens, labels = self.splits[split], self.labels[split]
+        tokens = self.splits[split]
+        labels = self.labels[split]
         packed = tokens.batch(examples)
         if not self.target.per_word:
             return Batch(tokens, examples, packed, labels[examples])

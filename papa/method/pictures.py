@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 Figure = TypeVar("Figure", bound="alt.TopLevelMixin")
 PANELS_PER_ROW = 3
-WIDTH, HEIGHT = 220, 160
+WIDTH = 220
+HEIGHT = 160
 """The size of a panel in pixels."""
 COLOR_RAMP = ["white", "#0072B2", "#00213a"]
 """Colours from no attention to the highest attention."""
@@ -70,7 +71,9 @@ def pictures(averages: Averages, heads: Sequence[tuple[int, int]]) -> alt.Concat
         raise InputError(
             "The average output of a head has no entries for pairs of slots; average its attention."
         )
-    slots, mean, examples = drawn_slots(averages), averages.mean, averages.count
+    slots = drawn_slots(averages)
+    mean = averages.mean
+    examples = averages.count
     pairs = [(query, key) for query in slots for key in slots if examples[query, key]]
     cells = pd.DataFrame(pairs, columns=["query", "key"])
     for layer, head in heads:

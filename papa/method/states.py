@@ -71,7 +71,8 @@ def _store(job: Job[HiddenStates], model: Model) -> None:
     with TokensFile.opened(job.reads["tokens"]) as file:
         sizes = ProbeSizes.of(model, file.slots)
         replacement = model.replacement(*replaced_by(job, job.settings, model, sizes.slots))
-        replaced, total = replaced_in(replacement), model.layers * model.heads
+        replaced = replaced_in(replacement)
+        total = model.layers * model.heads
         facts = {
             "rows": file.rows,
             "tokens": sum(group.tokens for group in file.groups),
@@ -128,7 +129,8 @@ def _halved(states: Sequence[Tensor], scaling: bool) -> Tensor:
 def _write_rows(
     model: Model, replacement: Replacement, file: TokensFile, writer: HiddenWriter
 ) -> Iterator[Tensor]:
-    budget, written = TokenBudget(model.token_budget), 0
+    budget = TokenBudget(model.token_budget)
+    written = 0
     for _, group in file.between(0, file.rows):
 
         def work(

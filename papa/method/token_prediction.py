@@ -35,7 +35,9 @@ SCORED_AT_ONCE = 64
 """Number of tokens whose logits are copied at once to score them."""
 LOGITS_AT_ONCE = 1 << 27
 """Maximum number of logits of a model's own head in a batch of several texts; more would need gigabytes."""
-CHOSEN_SHARE, MASKED_SHARE, RANDOM_SHARE = 0.15, 0.8, 0.1
+CHOSEN_SHARE = 0.15
+MASKED_SHARE = 0.8
+RANDOM_SHARE = 0.1
 """Probability that a token is chosen, and that a chosen token becomes the mask token or a random token."""
 VALIDATION = (0, 0)
 """Seed and epoch of the validation masks of every variant and probe; epochs of training start at 1."""
@@ -98,7 +100,9 @@ class NextTokens(TokenPrediction):
             raise InputError(
                 "No text of the validation split has a next token, because each has only one token; use longer texts."
             )
-        self.splits, self.model, self.probe = splits, model, nn.Identity()
+        self.splits = splits
+        self.model = model
+        self.probe = nn.Identity()
         self.tokens_at_once = LOGITS_AT_ONCE // int(model.config.get_text_config().vocab_size)
 
     def scored(self) -> Iterator[Batch]:
@@ -127,7 +131,8 @@ class NextTokens(TokenPrediction):
 
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Return the loss of each predicted token in nats, in the order of the packed row."""
-        gold, losses = batch.gold.to(hidden.device), []
+        gold = batch.gold.to(hidden.device)
+        losses = []
         for chunk in torch.arange(len(gold), device=hidden.device).split(SCORED_AT_ONCE):
             rows = chunk[gold[chunk] != IGNORED]
             losses.append(cross_entropy(hidden[rows], gold[rows], reduction="none"))
@@ -135,7 +140,8 @@ class NextTokens(TokenPrediction):
 
     def table(self, outcomes: OutcomesBySplit) -> pa.Table:
         """Return a row for each token but the first of a text; the guess is from the counts in training, plus one."""
-        tokens, train = self.splits["validation"], self.splits["train"]
+        tokens = self.splits["validation"]
+        train = self.splits["train"]
         words = int(self.model.config.get_text_config().vocab_size)
         counts = torch.bincount(train.ids[_has_predecessor(train)].long(), minlength=words).double()
         return self.table_of(_has_predecessor(tokens), counts + 1, outcomes)
@@ -222,7 +228,10 @@ class MaskedTokens(TokenPrediction):
 
     def __init__(self, splits: Mapping[str, Tokens], model: Model, masking: Masking, seed: int):
         self.check(model)
-        self.splits, self.model, self.masking, self.seed = splits, model, masking, seed
+        self.splits = splits
+        self.model = model
+        self.masking = masking
+        self.seed = seed
         self.masks: dict[str, Masks] = {}
         if "validation" in splits:
             self.masks["validation"] = masking.draw(splits["validation"].ids, *VALIDATION)
@@ -231,7 +240,8 @@ class MaskedTokens(TokenPrediction):
                     "No token of the validation split is masked; use more or longer validation texts."
                 )
         embeddings = _embeddings_of(model)
-        self.vocabulary, config = len(embeddings), model.config
+        self.vocabulary = len(embeddings)
+        config = model.config
         self.probe = MlmProbe(
             model.states, model.hidden, embeddings.float(), activation_of(config), spread_of(config)
         )
@@ -273,7 +283,8 @@ class MaskedTokens(TokenPrediction):
 
 def masked_batch(tokens: Tokens, masks: Masks, examples: Tensor) -> Batch:
     """Return examples of a split with its `masks` applied; `gold` has the original tokens at the chosen positions."""
-    indices, packed = tokens.tokens_of(examples), tokens.batch(examples)
+    indices = tokens.tokens_of(examples)
+    packed = tokens.batch(examples)
     positions = masks.chosen[indices].nonzero().squeeze(1)
     return Batch(
         tokens,
@@ -316,7 +327,9 @@ def summed_loss(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
 
     Gradients reach the probe's parameters and `hidden`, but not the embeddings.
     """
-    states, gold, learning = probe.states(hidden), gold.to(hidden.device), torch.is_grad_enabled()
+    states = probe.states(hidden)
+    gold = gold.to(hidden.device)
+    learning = torch.is_grad_enabled()
     total: Tensor = _TiedCrossEntropy.apply(states, probe.embeddings, probe.bias, gold, learning)
     return total
 
@@ -337,7 +350,8 @@ class _TiedCrossEntropy(torch.autograd.Function):
         learning: bool,
     ) -> Tensor:
         total = torch.zeros((), dtype=torch.float64, device=states.device)
-        state_slopes, bias_slopes = torch.empty_like(states), torch.zeros_like(bias)
+        state_slopes = torch.empty_like(states)
+        bias_slopes = torch.zeros_like(bias)
         for begin in range(0, len(states), DECODED_AT_ONCE):
             rows = slice(begin, begin + DECODED_AT_ONCE)
             right = gold[rows, None]

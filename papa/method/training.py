@@ -82,8 +82,10 @@ def train_probes(jobs: Sequence[Job[Probe]]) -> str:
 
     Raise `InputError` if the loss is no longer finite.
     """
-    first, splits = jobs[0], Tokens.read(jobs[0].reads["tokens"])
-    resumed, last = list[str](), list[float]()
+    first = jobs[0]
+    splits = Tokens.read(jobs[0].reads["tokens"])
+    resumed = list[str]()
+    last = list[float]()
     with (_streamed if isinstance(first.settings, ProbeEncoder) else _stored)(
         first, splits
     ) as source:
@@ -158,11 +160,9 @@ def _streamed(job: Job[Probe], splits: Mapping[str, Tokens]) -> Iterator[StateSo
     They are rounded like stored ones, unless constants are trained or no probe learns labels: such states are
     never stored and stay float32.
     """
-    variant, target, slots = (
-        HiddenStates.model_validate(job.about["variant"]),
-        job.settings.target,
-        splits["train"].n,
-    )
+    variant = HiddenStates.model_validate(job.about["variant"])
+    target = job.settings.target
+    slots = splits["train"].n
     if variant.trained and not target.labelled:
         raise InputError(
             f"The constant {variant.constant} is trained, which needs labels and a probe; choose another constant for "
@@ -170,8 +170,10 @@ def _streamed(job: Job[Probe], splits: Mapping[str, Tokens]) -> Iterator[StateSo
         )
     model = model_of(job)
     constants, heads = replaced_by(job, variant, model, slots)
-    fixed, trained = model.replacement(constants, heads), list[TrainedConstants]()
-    replaced, total = replaced_in(fixed), model.layers * model.heads
+    fixed = model.replacement(constants, heads)
+    trained = list[TrainedConstants]()
+    replaced = replaced_in(fixed)
+    total = model.layers * model.heads
 
     def new_constants() -> Sequence[nn.Module]:
         if variant.trained and isinstance(constants, Tensor):

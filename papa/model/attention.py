@@ -120,7 +120,8 @@ class AttentionFacts:
                 .contiguous()
             )
 
-        session.stand_in, session.rule_observer = repeat_values, observe_rule
+        session.stand_in = repeat_values
+        session.rule_observer = observe_rule
         try:
             run()
         finally:
@@ -190,7 +191,8 @@ class Session:
 
     def begin(self, examples: Examples | None) -> None:
         """Start a pass over these examples."""
-        self.examples, self.calls = examples, 0
+        self.examples = examples
+        self.calls = 0
 
     @contextmanager
     def over(self, examples: Examples, replacement: Replacement | None = None) -> Iterator[None]:
@@ -208,7 +210,8 @@ class Session:
                     yield
                 self.check_calls()
             finally:
-                self.replacement, self.examples = before, None
+                self.replacement = before
+                self.examples = None
 
     def check_calls(self) -> None:
         """Raise `InputError` unless each layer has called its attention once in this pass."""
@@ -395,7 +398,8 @@ def scored_by(
         for name, value in keywords.items()
         if value is not None and name not in HARMLESS_KEYWORDS
     }
-    scaling, dropout = known.pop("scaling", query.shape[-1] ** -0.5), known.pop("dropout", 0.0)
+    scaling = known.pop("scaling", query.shape[-1] ** -0.5)
+    dropout = known.pop("dropout", 0.0)
     softcap, sinks, added = (
         known.pop(name, None) for name in ("softcap", "s_aux", "position_bias")
     )
@@ -406,10 +410,8 @@ def scored_by(
             "such a model cannot be used."
         )
     if mask is not None and mask.dtype != torch.bool:  # the model made this mask itself
-        added, mask = (
-            mask if added is None else mask + added,
-            mask > torch.finfo(mask.dtype).min / 2,
-        )
+        added = mask if added is None else mask + added
+        mask = mask > torch.finfo(mask.dtype).min / 2
     return Attending(
         query, key, scaling, mask, isinstance(mask, CausalMask), added, softcap, sinks
     ), dropout
@@ -419,8 +421,10 @@ def context_of(session: Session, layer: Layer) -> Tensor:
     """Return the context of all heads of a layer, `[example, head, position, channel]`; call the observer, if any."""
     if session.observer is None:
         return layer.context(session.replacement[layer.index])
-    heads, values = layer.attending(None), layer.values(None)
-    queries, of_query = heads.query.shape[2], values.shape[0] * values.shape[1] * heads.key.shape[2]
+    heads = layer.attending(None)
+    values = layer.values(None)
+    queries = heads.query.shape[2]
+    of_query = values.shape[0] * values.shape[1] * heads.key.shape[2]
     size = (
         queries
         if session.observed_at_once is None

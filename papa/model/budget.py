@@ -74,7 +74,8 @@ class BatchParts:
     """The parts in which a batch is trained on or weighed; they are halved whenever a device runs out of memory."""
 
     def __init__(self, device: torch.device):
-        self.device, self.size = device, 0
+        self.device = device
+        self.size = 0
         """The maximum number of examples in a part; 0 means that a batch is one part."""
 
     def run(self, batch: Tensor, work: Callable[[Sequence[Tensor]], Result]) -> Result:

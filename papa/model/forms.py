@@ -75,11 +75,14 @@ class Form:
         arranged = self._arranged(batch)
         positions = self._positions(batch)
         if self.rows == "packed":
-            ids, segments, positions = batch.ids[None], batch.segments[None], positions[None]
+            ids = batch.ids[None]
+            segments = batch.segments[None]
+            positions = positions[None]
             arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         else:
             ids, mask = dense(arranged)
-            segments, positions = arranged.unpack(batch.segments), arranged.unpack(positions)
+            segments = arranged.unpack(batch.segments)
+            positions = arranged.unpack(positions)
             padding = vars(model.config).get("pad_token_id")
             ids = ids.masked_fill(mask == 0, padding or 0)
             arguments = {"input_ids": ids, "attention_mask": mask}

@@ -48,7 +48,8 @@ def freeze_linears(model: nn.Module) -> None:
     for parent in list(model.requires_grad_(False).modules()):
         for name, child in list(parent.named_children()):
             if type(child).__name__ == "Conv1D" and hasattr(child, "nf"):
-                weight, bias = cast(Tensor, child.weight), cast(Tensor, child.bias)
+                weight = cast(Tensor, child.weight)
+                bias = cast(Tensor, child.bias)
                 layer = FrozenLinear(weight.t().contiguous(), bias, transposed=True)
                 layer = frozen.setdefault(child, layer)
                 setattr(parent, name, layer)

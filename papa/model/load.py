@@ -95,8 +95,10 @@ def model_of(job: AnyJob) -> Model:
     Raises:
         InputError: as for `load_model`, or the files of the model have changed since the run began.
     """
-    folder, precision = folder_of_model(job), getattr(job.settings, "precision", "float32")
-    kept, key = _kept.get(), (job.inputs["model"], folder, job.machine.device)
+    folder = folder_of_model(job)
+    precision = getattr(job.settings, "precision", "float32")
+    kept = _kept.get()
+    key = (job.inputs["model"], folder, job.machine.device)
     model = _checked_model(job, folder) if kept is None or key not in kept else kept[key]
     _check_layout(job, model)
     if kept is not None:
@@ -144,7 +146,8 @@ def _has_gaps(path: Path) -> bool:
 
 def _checked_model(job: AnyJob, folder: str) -> Model:
     """Load a model, and check it unless a job has checked the same files with the same code on such a device."""
-    stock, name = stock_model(folder, device=job.machine.device), job.about["model"]
+    stock = stock_model(folder, device=job.machine.device)
+    name = job.about["model"]
     code = digest_of_file(*sorted(Path(__file__).parent.glob("*.py")), packed.__file__)
     settings = {
         "code": code,
@@ -152,7 +155,8 @@ def _checked_model(job: AnyJob, folder: str) -> Model:
         "packages": {name: version(name) for name in PACKAGES},
     }
     record = Record("check", 1, settings, {"model": job.inputs["model"]})
-    checks, key = Path(job.reads["checks"]), record.key[:KEY_DIGITS]
+    checks = Path(job.reads["checks"])
+    key = record.key[:KEY_DIGITS]
     with refused(folder):
         if path := next(checks.glob(f"*-{key}.json"), None):
             return Model(stock, CHECKED.validate_python(read_json(path)))
@@ -207,7 +211,8 @@ def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
     from transformers import AutoConfig
     from transformers.utils import logging as loading
 
-    verbosity, collecting = loading.get_verbosity(), gc.isenabled()
+    verbosity = loading.get_verbosity()
+    collecting = gc.isenabled()
     gc.disable()  # importing a model's code creates no garbage, but many objects, which take a second to scan
     loading.set_verbosity_error()
     try:

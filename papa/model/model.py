@@ -66,18 +66,15 @@ class Model:
         self.session = Session()
         with torch.no_grad(), torch.inference_mode(False), without_hooks(model):
             self.checked = settle(model, self.session, checked)
-        self.form, facts = self.checked.form, self.checked.facts
-        self.layers, self.heads, self.groups, self.causal = (
-            facts.layers,
-            facts.heads,
-            facts.key_heads,
-            facts.causal,
-        )
-        self.numbers, self.states, self.hidden = (
-            facts.layer_indices,
-            self.checked.states,
-            self.checked.hidden,
-        )
+        self.form = self.checked.form
+        facts = self.checked.facts
+        self.layers = facts.layers
+        self.heads = facts.heads
+        self.groups = facts.key_heads
+        self.causal = facts.causal
+        self.numbers = facts.layer_indices
+        self.states = self.checked.states
+        self.hidden = self.checked.hidden
         self.padding_before, self.slots_limit = (
             self.checked.padding_before,
             slots_limit(self.model, self.form),
@@ -161,13 +158,15 @@ class Model:
     ) -> Iterator[None]:
         if replacement is not None:
             check_slots(replacement, packed.n)
-        session, examples = self.session, self.form.examples(packed, self.causal)
+        session = self.session
+        examples = self.form.examples(packed, self.causal)
         own_code = session.known.softmax is not None
         kept = unchanged(self.full) if own_code else nullcontext()
         if dropout:
             check_checkpointing(self.full)
         with session.over(examples, replacement), kept:  # other threads wait for the session
-            session.observer, session.observed_at_once = observer, observed_at_once
+            session.observer = observer
+            session.observed_at_once = observed_at_once
             session.last_layer = self.layers - 1
             if dropout:
                 self.full.train()
@@ -249,7 +248,8 @@ class Model:
         self, packed: Packed, replacement: Replacement | None = None, dropout: bool = False
     ) -> Tensor:
         """Return the prediction head's logits for a packed batch, `[token, word]`; `dropout` as in `run`."""
-        arguments, name = self.form.arguments(self.model, packed), type(self.full).__name__
+        arguments = self.form.arguments(self.model, packed)
+        name = type(self.full).__name__
         with self._running(packed, replacement, dropout=dropout):
             output = getattr(self.full(**arguments, **options_of(self.full)), "logits", None)
         if output is None:

@@ -70,8 +70,10 @@ class _Calls:
     """Calls of a plain model: they read the batch's layout, and run the session of the model's attention."""
 
     def __init__(self, model: PreTrainedModel, session: Session, padding_before: bool):
-        self.config, self.name = model.config, type(model).__name__
-        self.session, self.padding_before = session, padding_before
+        self.config = model.config
+        self.name = type(model).__name__
+        self.session = session
+        self.padding_before = padding_before
         parameters = accepted_by(model).values()
         self.positional = [
             each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD

@@ -51,7 +51,8 @@ class PrunedProjection(FrozenLinear):
     def __init__(self, full: nn.Linear, feeds: dict[int, Feeds], session: Session):
         transposed = isinstance(full, FrozenLinear) and full.transposed
         super().__init__(full.weight, full.bias, transposed)
-        self.feeds, self.session = feeds, session
+        self.feeds = feeds
+        self.session = session
         self.whole = False
         self._partial: dict[int, tuple[Tensor, PartialLinear | None]] = {}
 

@@ -44,7 +44,9 @@ class Reference:
     def __init__(
         self, model: PreTrainedModel, constants: Tensor, heads: Iterable[Head], mask: Tensor
     ):
-        self.model, self.constants, self.real = model, constants, mask.bool()
+        self.model = model
+        self.constants = constants
+        self.real = mask.bool()
         self.heads: dict[int, list[int]] = {layer: [] for layer in range(len(constants))}
         for layer, head in heads:
             self.heads[layer].append(head)
@@ -54,11 +56,9 @@ class Reference:
 
         AttentionInterface.register(NAME, reference_attention)
         AttentionMaskInterface.register(NAME, whole_mask)
-        self.token, self.calls, self.before = (
-            _current.set(self),
-            0,
-            self.model.config._attn_implementation,
-        )
+        self.token = _current.set(self)
+        self.calls = 0
+        self.before = self.model.config._attn_implementation
         set_attention(self.model, NAME)
 
     def __exit__(self, *_: object) -> None:
@@ -76,7 +76,8 @@ class Reference:
     ) -> tuple[Tensor, None]:
         """Compute softmax attention term by term, then overwrite the replaced heads with constants."""
         del module
-        layer, self.calls = self.calls, self.calls + 1
+        layer = self.calls
+        self.calls = self.calls + 1
         group_size = query.shape[1] // key.shape[1]
         keys, values = (grouped.repeat_interleave(group_size, dim=1) for grouped in (key, value))
         scaling = keywords.get("scaling")
@@ -95,10 +96,8 @@ class Reference:
         if attention_mask is not None and attention_mask.dtype == torch.bool:
             seen = attention_mask
         elif attention_mask is not None:
-            scores, seen = (
-                scores + attention_mask,
-                attention_mask > torch.finfo(attention_mask.dtype).min / 2,
-            )
+            scores = scores + attention_mask
+            seen = attention_mask > torch.finfo(attention_mask.dtype).min / 2
         # only over visible keys: if a hidden key had a much higher score, their exponentials would vanish
         highest = scores.masked_fill(~seen, torch.finfo(scores.dtype).min).amax(-1, keepdim=True)
         weights = torch.where(seen, (scores - highest).exp(), 0)

@@ -94,7 +94,9 @@ class Matrices(Substitute):
     """Matrices with one value per pair of slots, `[..., query, key]`."""
 
     def context(self, layer: Layer, heads: Tensor | None) -> Tensor:
-        examples, allowed, values = layer.examples, layer.allowed, layer.values(heads)
+        examples = layer.examples
+        allowed = layer.allowed
+        values = layer.values(heads)
         known = examples.real is None if allowed is None else isinstance(allowed, PaddingMask)
         if layer.dropout or not known or examples.queries != values.shape[2]:
             return _dropped(restrict(self, examples, allowed), len(values), layer.dropout) @ values
@@ -407,10 +409,8 @@ class Attending:
         return softmax(torch.cat([scores, sinks], dim=-1), dim=-1)[..., :-1]
 
     def _scores(self) -> Tensor:
-        products, hidden = (
-            self.query @ self.key.transpose(2, 3),
-            None if self.allowed is None else ~self.allowed,
-        )
+        products = self.query @ self.key.transpose(2, 3)
+        hidden = None if self.allowed is None else ~self.allowed
         full_precision = products.dtype in (torch.float32, torch.float64)
         if hidden is not None and full_precision and self.softcap is None and self.added is None:
             # scaling and masking in one pass; lower precisions would round `alpha`, or overflow at hidden keys
@@ -492,7 +492,8 @@ class Layer(ObservedLayer):
 
     def attending(self, heads: Tensor | None) -> Attending:
         """Return the attention parameters of these heads (None: all)."""
-        added, sinks = self.scored.added, self.scored.sinks
+        added = self.scored.added
+        sinks = self.scored.sinks
         query = self.examples.spread_heads(self.scored.query, heads)
         key = self.examples.spread_heads(
             self.scored.key, None if heads is None else heads // self.group_size

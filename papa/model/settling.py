@@ -175,7 +175,9 @@ class Trial:
     """
 
     def __init__(self, full: PreTrainedModel, session: Session):
-        self.full, self.base, self.session = full, cast("PreTrainedModel", full.base_model), session
+        self.full = full
+        self.base = cast("PreTrainedModel", full.base_model)
+        self.session = session
         self.name = type(self.base).__name__
         self.form, self.weight = PADDED, next(self.base.parameters())
         self.undo = ExitStack()
@@ -439,7 +441,8 @@ class Trial:
 
     def _check_effect(self, batch: Packed) -> None:
         """Raise `InputError` if replacing all heads of a layer does not change the output of the model."""
-        constants, kept = self._identity(batch), self.run(batch)[-1]
+        constants = self._identity(batch)
+        kept = self.run(batch)[-1]
         for layer in range(self.facts.layers):
             heads = [head for head in self.every_head if head[0] == layer]
             replacement = self.replacement(constants, heads)

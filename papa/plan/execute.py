@@ -155,7 +155,8 @@ def _stderr_to(path: Path) -> Iterator[TextIO]:
     with os.fdopen(os.dup(2), "w", buffering=1) as terminal:
         os.dup2(opened, 2)
         os.close(opened)
-        before, sys.stderr = sys.stderr, _Log()
+        before = sys.stderr
+        sys.stderr = _Log()
         try:
             yield terminal
         finally:

@@ -29,7 +29,8 @@ INPUTS = {
 
 def reasons(plan: Plan) -> Iterator[str]:
     """Yield a line for each cause: what is made, and the setting or the column that differs from an existing file."""
-    causes, listed = Counter[tuple[str, str]](), dict[str, Files]()
+    causes = Counter[tuple[str, str]]()
+    listed = dict[str, Files]()
     for batch in plan.missing:
         if batch.rule not in (HiddenStates.stage, Report.stage):
             for job in batch.jobs:
@@ -86,7 +87,8 @@ def _differences(job: AnyJob, made: Provenance) -> list[str]:
 
 def _settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     for name in sorted(old.keys() | new.keys()):
-        before, after = old.get(name), new.get(name)
+        before = old.get(name)
+        after = new.get(name)
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             yield from _settings(before, after)
         elif before != after:

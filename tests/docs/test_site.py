@@ -26,7 +26,8 @@ def script(name):
     return module
 
 
-site, generated = script("site"), script("generated")
+site = script("site")
+generated = script("generated")
 
 
 def test_every_page_is_once_in_the_navigation():
@@ -81,7 +82,10 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.places, self.links, self.loads, self.counts = {""}, [], [], Counter()
+        self.places = {""}
+        self.links = []
+        self.loads = []
+        self.counts = Counter()
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):

@@ -13,8 +13,10 @@ from pathlib import Path
 
 COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
 PACKAGES = "slurmctld slurmd slurm-client munge"
-CPUS, MEMORY = 4, 64_000
-STARTING, STOPPING = 60.0, 10.0
+CPUS = 4
+MEMORY = 64_000
+STARTING = 60.0
+STOPPING = 10.0
 """Most seconds until the daemons are ready, and until they end."""
 
 
@@ -95,7 +97,8 @@ def one_node(folder: Path) -> Iterator[Cluster]:
 
 def _configuration(folder: Path) -> str:
     """A node of CPUS and MEMORY, whatever this machine has; no accounting, no cgroups, nothing in /etc or /var."""
-    user, host = getpass.getuser(), socket.gethostname().split(".")[0]
+    user = getpass.getuser()
+    host = socket.gethostname().split(".")[0]
     control, node = _free_ports(2)
     return f"""
 ClusterName=papa

@@ -136,7 +136,8 @@ def corpus(request, tmp_path):
         "style": "paper",
         "rows": {"train": TRAIN, "validation": VALIDATION},
     }
-    table, middle = pa.Table.from_pydict(columns, jobs._schema(words)), TRAIN // 2
+    table = pa.Table.from_pydict(columns, jobs._schema(words))
+    middle = TRAIN // 2
     cuts = [(0, middle), (middle, TRAIN - middle), (TRAIN, VALIDATION)]
     write_groups(
         [table.slice(*cut) for cut in cuts], table.schema, tmp_path / "tokens.parquet", provenance

@@ -156,7 +156,8 @@ def laid(model, padding):
         mask = torch.stack(
             [row[torch.randperm(SLOTS)] if padding == "between" else row.flip(0) for row in mask]
         )
-    pad, segments = model.config.pad_token_id, max(getattr(model.config, "type_vocab_size", 1), 1)
+    pad = model.config.pad_token_id
+    segments = max(getattr(model.config, "type_vocab_size", 1), 1)
     ids = torch.randint(4, VOCABULARY, mask.shape).masked_fill(~mask, pad)
     inputs = {"input_ids": ids, "attention_mask": mask.long()}
     return inputs | (

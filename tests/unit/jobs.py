@@ -70,7 +70,9 @@ def lay_out(model, folder, slots, name="tokens", blocks=False):
 
 def write_tokens(folder, slots=7, **rows):
     """Write random tokens that fill all slots; returns the ids `[row, slot]` of all splits."""
-    generator, schema, parts = torch.Generator().manual_seed(1), _schema(words=False), []
+    generator = torch.Generator().manual_seed(1)
+    schema = _schema(words=False)
+    parts = []
     for split, number in rows.items():
         ids = torch.randint(4, 50, (number, slots), generator=generator).tolist()
         columns = {
@@ -119,7 +121,8 @@ def learn(model, lambdas, how=TRAINING, constant="average", metric=None, **more)
     named = {
         name: more.pop(name) for name in ("seed", "encoder_dropout", "weights") if name in more
     }
-    kind, start = kind_of(more, metric), Constant.parse(constant).start
+    kind = kind_of(more, metric)
+    start = Constant.parse(constant).start
     settings = LearnLambda(kind=kind, training=how, constant=start, **{"seed": 0} | named)
     return learn_weights([job(settings, lambdas, model, **more)])
 
@@ -141,7 +144,8 @@ def variant_named(path):
 def variant_of(path, precision="float32", seed=0):
     """The settings of the hidden states of a variant."""
     variant = variant_named(path)
-    constant, order = variant.constant, variant.order
+    constant = variant.constant
+    order = variant.order
     return HiddenStates(
         constant=constant and constant.start,
         trained=variant.trained,
@@ -203,9 +207,11 @@ def trained(*given, **named):
 
 def score(run, labels, metric="accuracy", split="validation"):
     """The score of a split, from the predictions of a probe and the table with the labels."""
-    rows, table = read_table(run).to_pandas().astype({"split": str}), read_table(labels)
+    rows = read_table(run).to_pandas().astype({"split": str})
+    table = read_table(labels)
     rows = rows[rows["split"] == split].reset_index(drop=True)
-    names, measure = read_facts(labels)["labels"]["t"]["names"], MEASURES[metric]
+    names = read_facts(labels)["labels"]["t"]["names"]
+    measure = MEASURES[metric]
     items = {
         "example": rows["example"].to_numpy(),
         "gold": item_values(table.to_pandas(), "label t", rows),

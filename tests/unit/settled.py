@@ -36,7 +36,9 @@ class SettledModels:
     """Stands in for `settle` in `papa.model.model`."""
 
     def __init__(self):
-        self.settle, self.remembered, self.checked = model.settle, {}, 0
+        self.settle = model.settle
+        self.remembered = {}
+        self.checked = 0
         self.parts = parts_of_models()
 
     def __call__(self, full, session, checked=None):

@@ -1,6 +1,13 @@
 """Sizes of the tiny random models: primes, all different, so that a swapped axis cannot go unnoticed."""
 
-LAYERS, HEADS, CHANNELS, SLOTS, EXAMPLES, VOCABULARY = 3, 5, 7, 23, 11, 61
+LAYERS = 3
+HEADS = 5
+CHANNELS = 7
+SLOTS = 23
+EXAMPLES = 11
+VOCABULARY = 61
 
 # of the corpus that stages run on
-CORPUS_SLOTS, TRAIN, VALIDATION = 13, 67, 31
+CORPUS_SLOTS = 13
+TRAIN = 67
+VALIDATION = 31

@@ -31,10 +31,12 @@ def loaded(request):
 
 @pytest.mark.parametrize("kind", AVERAGED)
 def test_blocks_give_the_averages_of_whole_attention(loaded, kind, monkeypatch):
-    sums, blocks = [], []
+    sums = []
+    blocks = []
     for at_once in (2**26, 2 * loaded.heads * 3 * SLOTS):
         monkeypatch.setattr(AT_ONCE, at_once)
-        averaging, watch = Averaging(loaded, SLOTS, kind), loaded.watch
+        averaging = Averaging(loaded, SLOTS, kind)
+        watch = loaded.watch
         monkeypatch.setattr(
             loaded, "watch", lambda *given, watch=watch: (blocks.append(given[2]), watch(*given))
         )

@@ -23,13 +23,11 @@ class Scarce:
     """A model that has no memory for more than `most` tokens at once in a layer, from the query `from_query` on."""
 
     def __init__(self, model, most, layer=0, from_query=0):
-        self.model, self.most, self.layer, self.from_query, self.failed = (
-            model,
-            most,
-            layer,
-            from_query,
-            [],
-        )
+        self.model = model
+        self.most = most
+        self.layer = layer
+        self.from_query = from_query
+        self.failed = []
         self.alive_at_next_attempt = []
 
     def __getattr__(self, name):
@@ -73,7 +71,8 @@ def test_less_memory_gives_the_same_averages(
     if from_query:
         monkeypatch.setattr("papa.method.averaging.OBSERVED_AT_ONCE", 1)
     for scarce in (Scarce(loaded, 10**9), Scarce(loaded, 20, layer, from_query)):
-        budget, averaging = TokenBudget(100), Averaging(scarce, train.n)
+        budget = TokenBudget(100)
+        averaging = Averaging(scarce, train.n)
         done = budget.run(
             scarce,
             train,
@@ -91,7 +90,9 @@ def test_less_memory_gives_the_same_averages(
 @pytest.mark.parametrize("number", [0, 1, LAYERS])
 def test_a_layer_that_cannot_be_added_is_not_counted(loaded, corpus, monkeypatch, number):
     train = Tokens.read(corpus / "tokens.parquet")["train"]
-    sums, calls, plain = [], [], torch.Tensor.index_add_
+    sums = []
+    calls = []
+    plain = torch.Tensor.index_add_
 
     def failing(self, *arguments):
         calls.append(1)
@@ -136,7 +137,8 @@ def test_less_memory_gives_the_same_weights_of_heads(
     """A batch is halved, and its parts count by their number of labels, which differ between texts of words."""
     model.config.hidden_dropout_prob = 0.0  # a probe's dropout draws other values for parts
     tiny = place_tiny(model)
-    how, tables = jobs.training(batch_size=13, epochs=1), []
+    how = jobs.training(batch_size=13, epochs=1)
+    tables = []
 
     def weigh(path):
         jobs.learn(tiny, path, how, constant="toeplitz", seed=1, weights=weights, **data)
@@ -169,7 +171,8 @@ def states_of(index, tokens):
 
 @TEXTS
 def test_less_memory_gives_the_same_hidden_states(tiny, corpus, scarce, caplog):
-    train, index = Tokens.read(corpus / "tokens.parquet")["train"], corpus / "states.hidden"
+    train = Tokens.read(corpus / "tokens.parquet")["train"]
+    index = corpus / "states.hidden"
     jobs.store(tiny, index, tokens=corpus / "tokens.parquet")
     expected = states_of(index, train)
     scarce(17)
@@ -180,7 +183,10 @@ def test_less_memory_gives_the_same_hidden_states(tiny, corpus, scarce, caplog):
 
 @TEXTS
 def test_a_smaller_precision_is_near_and_not_the_same(tiny, corpus):
-    within, tokens, averages, read = 0.1, corpus / "tokens.parquet", [], []
+    within = 0.1
+    tokens = corpus / "tokens.parquet"
+    averages = []
+    read = []
     for name in ("float32", "bfloat16"):
         jobs.average(tiny, tokens, corpus / f"{name}.h5", precision=name)
         averages.append(papa.Constants.load(corpus / f"{name}.h5"))

@@ -42,7 +42,8 @@ class Course:
     """The steps, evaluations and results of jobs as they come; before number `killed_at` of a job it is killed."""
 
     def __init__(self, monkeypatch):
-        self.events, self.killed_at = [], None
+        self.events = []
+        self.killed_at = None
         for place, name, event in (
             (fitting.TrainingState, "step", "step"),
             (objective.Objective, "outcomes_on", "evaluate"),
@@ -64,7 +65,8 @@ class Course:
 
     def of(self, job, killed_at=None):
         """The events of a job before it was killed or done, and its message."""
-        self.events, self.killed_at = [], killed_at
+        self.events = []
+        self.killed_at = killed_at
         try:
             said = job()
         except Killed:
@@ -86,7 +88,8 @@ def always(monkeypatch, tiny):
 
 def job_of(kind, model, folder, name, epochs=3, seed=1):
     """A stage, ready to run, and the artefact that it makes."""
-    data, how = {"tokens": folder / "tokens.parquet"}, HOW.model_copy(update={"epochs": epochs})
+    data = {"tokens": folder / "tokens.parquet"}
+    how = HOW.model_copy(update={"epochs": epochs})
     made = folder / f"{name}.{'h5' if kind == 'average' else 'parquet'}"
     if kind == "average":
         return lambda: jobs.average(model, data["tokens"], made), made
@@ -217,7 +220,8 @@ def checkpoint_in(folder, device="cpu", how=HOW, seed=1, machine=jobs.MACHINE, t
 def test_nothing_damaged_is_trusted(always, tmp_path, caplog):
     checkpoint = checkpoint_in(tmp_path)
     checkpoint.save(lambda: STATE)
-    intact, restored = checkpoint.path.read_bytes(), checkpoint.restore()
+    intact = checkpoint.path.read_bytes()
+    restored = checkpoint.restore()
     assert restored.values == STATE.values
     for name, values in STATE.tensors.items():
         assert restored.tensors[name].dtype == values.dtype and torch.equal(

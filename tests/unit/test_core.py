@@ -84,7 +84,8 @@ def test_without_an_extra_one_sentence_names_it(hidden, code, said):
     assert said != WORKFLOW or (process.returncode, len(process.stderr.splitlines())) == (2, 1)
 
 
-STUDY_LINES, WORKFLOW_LINES = EXTRA["study"], EXTRA["workflow"][1:]
+STUDY_LINES = EXTRA["study"]
+WORKFLOW_LINES = EXTRA["workflow"][1:]
 
 
 def test_the_extras_are_those_of_the_project():

@@ -98,7 +98,9 @@ def test_of_layers_those_that_attend_are_counted_and_the_others_stay_as_they_are
     verified = verify(mixed())
     assert (verified.form, verified.layers, verified.numbers) == ("padded", 2, (1, 4)), verified
     assert max(verified.stock, verified.half, verified.all) < 1e-5 and verified.skipped == 1
-    model, inputs, heads = papa.Model(mixed()), texts(), [(0, 0), (0, 3), (1, 1)]
+    model = papa.Model(mixed())
+    inputs = texts()
+    heads = [(0, 0), (0, 3), (1, 1)]
     states = model.hidden_states(inputs, constants[:2], heads)
     assert states.shape[1] == 6
     plain = mixed()
@@ -112,11 +114,13 @@ def test_of_layers_those_that_attend_are_counted_and_the_others_stay_as_they_are
 
 
 def test_a_decoder_needs_no_mask_if_padding_follows_the_tokens(constants):
-    plain, inputs = stock("llama"), texts()
+    plain = stock("llama")
+    inputs = texts()
     ends = inputs["attention_mask"].bool()
     with papa.replaced_attention(plain, constants), torch.no_grad():
         close(plain(inputs["input_ids"]).logits[ends], plain(**inputs).logits[ends])
-    plain, said = stock("distilbert"), "Call the model with input_ids and attention_mask"
+    plain = stock("distilbert")
+    said = "Call the model with input_ids and attention_mask"
     with papa.replaced_attention(plain, constants), input_error(said):
         plain(inputs["input_ids"])
 
@@ -143,7 +147,8 @@ def test_only_a_head_that_says_something_of_each_token_has_logits(name, given, s
     kind = getattr(transformers, name)
     plain = kind(kind.config_class(**SIZES | ENDS, num_labels=5)).eval()
     inputs = {key: values[-given:, :5] for key, values in texts().items()}
-    expected, ours = plain(**inputs), Model(plain)
+    expected = plain(**inputs)
+    ours = Model(plain)
     if said is None:
         real = inputs["attention_mask"].bool()
         close(ours.logits(inputs)[real], expected.logits[real])
@@ -185,8 +190,12 @@ def test_states_of_several_sizes_are_no_input_of_a_probe():
 
 def test_slots_are_counted_from_the_first_token_whichever_side_padding_is_on(constants):
     """Of a packed row, in a padded batch and in a plain model; Mistral's positions are only distances."""
-    decoder, heads, actual, sums = stock("mistral"), [(0, 1), (1, 0), (2, 2)], [], []
-    ours, padded = Model(copy.deepcopy(decoder)), Model(copy.deepcopy(decoder))
+    decoder = stock("mistral")
+    heads = [(0, 1), (1, 0), (2, 2)]
+    actual = []
+    sums = []
+    ours = Model(copy.deepcopy(decoder))
+    padded = Model(copy.deepcopy(decoder))
     padded.form = Form(False)
     for given in (texts(), texts(left=True)):
         actual += [
@@ -222,7 +231,8 @@ def test_a_model_that_is_wrong_with_padding_before_the_tokens_refuses_it(monkeyp
 
 @pytest.mark.parametrize("name", ["llama", "deberta-v2"])
 def test_within_replaced_attention_there_is_no_second_one(name, constants):
-    model, given = stock(name), texts()
+    model = stock(name)
+    given = texts()
     before = model(**given, output_hidden_states=True).hidden_states[-1]
     with papa.replaced_attention(model, constants):
         inside = model(**given, output_hidden_states=True).hidden_states[-1]
@@ -233,12 +243,14 @@ def test_within_replaced_attention_there_is_no_second_one(name, constants):
 
 
 def test_a_plain_model_takes_its_mask_by_place_and_refuses_what_it_cannot_place(constants):
-    model, given = stock("gpt2"), texts(left=True)
+    model = stock("gpt2")
+    given = texts(left=True)
     real = given["attention_mask"].bool()
     expected = model(**given).logits[real]
     with papa.replaced_attention(model, constants, []):
         close(model(given["input_ids"], None, given["attention_mask"]).logits[real], expected)
-        ids, positions = given["input_ids"][:1], torch.arange(SLOTS)[None] % 9
+        ids = given["input_ids"][:1]
+        positions = torch.arange(SLOTS)[None] % 9
         for more in ({}, {"attention_mask": torch.ones_like(ids)}):
             with input_error("position_ids restart within a row"):
                 model(ids, position_ids=positions, **more)
@@ -260,7 +272,8 @@ def test_a_plain_model_takes_its_mask_by_place_and_refuses_what_it_cannot_place(
 
 def test_padding_may_have_the_id_of_a_token():
     """As in decoders that were trained without padding; then only the mask shows what is real."""
-    model, given = stock("gpt2"), texts()
+    model = stock("gpt2")
+    given = texts()
     model.config.pad_token_id = model.config.eos_token_id
     given["input_ids"][1, 18] = model.config.eos_token_id
     real = given["attention_mask"].bool()
@@ -268,7 +281,8 @@ def test_padding_may_have_the_id_of_a_token():
 
 
 def test_threads_take_turns(constants):
-    ours, given = Model(stock("llama")), texts()
+    ours = Model(stock("llama"))
+    given = texts()
     tasks = [() if number % 2 else (constants,) for number in range(24)]
     expected = [ours.hidden_states(given), ours.hidden_states(given, constants)]
     with ThreadPoolExecutor(4) as pool:
@@ -278,7 +292,8 @@ def test_threads_take_turns(constants):
 
 
 def test_models_replaced_at_once_are_called_from_any_thread_and_freed_later(constants):
-    model, given = stock("llama"), texts()
+    model = stock("llama")
+    given = texts()
     other = copy.deepcopy(model)
     with torch.no_grad(), papa.replaced_attention(model, constants):
         expected = model(**given).logits
@@ -295,7 +310,8 @@ def test_models_replaced_at_once_are_called_from_any_thread_and_freed_later(cons
 
 
 def test_a_state_that_is_not_finite_is_within_no_limit():
-    good, bad = torch.ones(2, 3), torch.full((2, 3), torch.nan)
+    good = torch.ones(2, 3)
+    bad = torch.full((2, 3), torch.nan)
     for actual in ([good, bad], [bad, good]):
         assert not distance(actual, [good, good]) <= 1
     assert distance([good, good], [good, good]) == 0

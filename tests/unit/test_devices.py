@@ -106,7 +106,8 @@ def test_gpus_are_those_of_the_environment(monkeypatch, given, there):
 
 def test_gpus_are_counted_where_the_environment_does_not_say(monkeypatch):
     """Device files that cannot be opened are those that a cluster keeps from a job; none at all are not yet made."""
-    files, driver = ["nvidia0", "nvidia1", "nvidia10"], ["0000:01:00.0", "0000:02:00.0"]
+    files = ["nvidia0", "nvidia1", "nvidia10"]
+    driver = ["0000:01:00.0", "0000:02:00.0"]
     names = {"/dev": files, devices.DRIVER: driver}
     monkeypatch.setattr(
         Path, "glob", lambda folder, _: iter(folder / name for name in names[str(folder)])

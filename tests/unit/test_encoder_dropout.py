@@ -22,7 +22,9 @@ KINDS = (
     "attention.output.dropout",
     "output.dropout",
 )
-EXAMPLE_COUNT, PLACES, SHARE = 701, CHANNELS, 0.3
+EXAMPLE_COUNT = 701
+PLACES = CHANNELS
+SHARE = 0.3
 
 
 def only_dropout(model, kind, share):
@@ -31,7 +33,8 @@ def only_dropout(model, kind, share):
     for name, module in model.named_modules():
         if isinstance(module, nn.Dropout):
             meant = name.endswith(kind) and not (kind == "output.dropout" and ".attention." in name)
-            module.p, number = share if meant else 0.0, number + meant
+            module.p = share if meant else 0.0
+            number = number + meant
     return number
 
 

@@ -77,7 +77,8 @@ def numbers(path):
         constants = papa.Constants.load(path)
         return [constants.sum.numpy(), constants.count.numpy()]
     if path.suffix == ".parquet":
-        frame, curve = read_table(path).to_pandas(), read_facts(path).get("curve", [])
+        frame = read_table(path).to_pandas()
+        curve = read_facts(path).get("curve", [])
         return [
             np.array(curve),
             *(frame[name].to_numpy(float) for name in frame.select_dtypes("number")),
@@ -165,7 +166,8 @@ def test_other_stages(on_both, request, tiny, corpus, data, stage, variant):
         elif stage == "hidden":
             jobs.store(tiny, path, variant, tokens=data["tokens"], **behind)
         elif stage == "own head":
-            how, given = jobs.training(epochs=0), {"variant": variant, "tokens": data["tokens"]}
+            how = jobs.training(epochs=0)
+            given = {"variant": variant, "tokens": data["tokens"]}
             jobs.probe(tiny, path, how, 0, metric="log_likelihood", **given)
         else:
             jobs.probe(tiny, path, HOW, variant=variant, **data, **behind)
@@ -183,7 +185,8 @@ def test_the_host_waits_once_per_batch(device, model, causal, monkeypatch):
     packed = Packed.of(
         {"input_ids": torch.randint(4, 31, mask.shape) * mask, "attention_mask": mask}
     )
-    averaging, shape = Averaging(model, SLOTS), (model.layers, model.heads, SLOTS, SLOTS)
+    averaging = Averaging(model, SLOTS)
+    shape = (model.layers, model.heads, SLOTS, SLOTS)
     heads = [
         (layer, head)
         for layer in range(model.layers)

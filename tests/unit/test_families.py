@@ -52,7 +52,8 @@ def made(name):
 def row(request):
     """A model, inputs with this padding, constants that are no distributions, and the model with replaceable heads."""
     model = made(request.param[0])
-    inputs, ours = laid(model, request.param[1]), Model(copy.deepcopy(model))
+    inputs = laid(model, request.param[1])
+    ours = Model(copy.deepcopy(model))
     constants = torch.randn(ours.layers, ours.heads, SLOTS, SLOTS)
     constants[:, :, 2] = 0
     return model, inputs, constants, ours
@@ -84,7 +85,8 @@ def test_nothing_replaced_is_the_stock_model(row):
 def test_replaced_heads_follow_the_formula(row):
     """Packed, padded in a plain model, and in an independent implementation, which counts slots from slot 0."""
     model, inputs, constants, ours = row
-    mask, layers = inputs["attention_mask"], range(ours.layers)
+    mask = inputs["attention_mask"]
+    layers = range(ours.layers)
     for heads in (None, [(0, 1), (2, 3), (2, 0)], [(1, head) for head in range(ours.heads)], []):
         with papa.replaced_attention(model, constants, heads):
             expected = states_of(model, inputs)
@@ -112,7 +114,8 @@ def test_constants_that_are_the_texts_own_attention_change_nothing(row):
     model, inputs, _, ours = row
     for place in (0, 1, 5):
         text = {name: values[place : place + 1] for name, values in inputs.items()}
-        attention, expected = stock_attention(model, text)[0], states_of(model, text)
+        attention = stock_attention(model, text)[0]
+        expected = states_of(model, text)
         for options in (
             {},
             {"heads": [(0, 2), (1, 3), (2, 0)]},
@@ -142,8 +145,10 @@ def test_averages_are_those_of_collected_attention(row):
 def test_mixing_and_constants_have_gradients(name):
     """Against central differences; the step is large for models that round to float32 on the way."""
     exact = name in ("roberta", "electra")
-    model, step = made(name).double(), 1e-5 if exact else 1e-2
-    ours, inputs = Model(model), laid(model, "after")
+    model = made(name).double()
+    step = 1e-5 if exact else 1e-2
+    ours = Model(model)
+    inputs = laid(model, "after")
     mixing = torch.full((ours.layers, ours.heads), 0.4, dtype=torch.float64, requires_grad=True)
     constants = torch.rand(*mixing.shape, SLOTS, SLOTS, dtype=torch.float64, requires_grad=True)
 
@@ -153,7 +158,8 @@ def test_mixing_and_constants_have_gradients(name):
     loss(mixing, constants).backward()
     with torch.no_grad():
         for place, values in enumerate((mixing, constants) if exact else (mixing,)):
-            at, losses = (1, 2, 4, 3)[: values.ndim], []
+            at = (1, 2, 4, 3)[: values.ndim]
+            losses = []
             for moved in (step, -step):
                 given = [mixing.clone(), constants.clone()]
                 given[place][at] += moved
@@ -175,7 +181,8 @@ def operations(ours, inputs, constants=None, heads=None):
 @only(*(name for name in FAMILIES if not name.startswith("deberta")))
 def test_a_replaced_head_computes_no_query_and_no_key(model, inputs, matrices):
     ours = Model(copy.deepcopy(model))
-    packed, hidden = ours.form.rows == "packed", HEADS * CHANNELS
+    packed = ours.form.rows == "packed"
+    hidden = HEADS * CHANNELS
     assert packed or Version(transformers.__version__) < Version("5.17"), (
         "only older versions need padding"
     )

@@ -17,8 +17,10 @@ from papa.results.drops import drop_figure
 from papa.results.figures import grid_figure
 from papa.results.section import draw
 
-LAYERS, HEADS = 3, 5
-FRACTIONS, SUBSETS = ("1", "1/2", "0"), ("all", "lookup", "position")
+LAYERS = 3
+HEADS = 5
+FRACTIONS = ("1", "1/2", "0")
+SUBSETS = ("all", "lookup", "position")
 Rows = list[dict[str, Any]]
 
 
@@ -224,7 +226,8 @@ def test_pictures_of_chosen_heads(tmp_path):
     # rows are queries and columns keys
     assert (first["encoding"]["y"]["field"], first["encoding"]["x"]["field"]) == ("query", "key")
     # each head up to the maximum of its entries, by the square root
-    color, largest = first["encoding"]["color"], max(cell["0_4"] for cell in values)
+    color = first["encoding"]["color"]
+    largest = max(cell["0_4"] for cell in values)
     assert color["scale"]["type"] == "sqrt" and color["scale"]["domain"] == [
         0,
         largest / 4,

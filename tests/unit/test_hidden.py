@@ -30,7 +30,8 @@ def stored(tiny, corpus, **given):
 
 @pytest.mark.parametrize("variant", ["average/all", "identity/all", "toeplitz/all", "zeros/all"])
 def test_hidden_states_are_those_of_the_model(tiny, corpus, tokens, variant):
-    name, average = variant.removesuffix("/all"), corpus / "average.h5"
+    name = variant.removesuffix("/all")
+    average = corpus / "average.h5"
     jobs.average(tiny, tokens, average)
     given = {"constants": average} if name == "average" else {}  # others are read from no file
     model = papa.load_model(str(corpus / "tiny"), device="cpu")
@@ -54,12 +55,11 @@ def test_hidden_states_are_those_of_the_model(tiny, corpus, tokens, variant):
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_damage_is_found_when_hidden_states_are_read(tiny, corpus, tokens):
     path = stored(tiny, corpus)
-    train, content, row = (
-        Tokens.read(tokens)["train"],
-        path.read_bytes(),
-        (LAYERS + 1) * HEADS * CHANNELS * 2,
-    )
-    place, end = int(train.offsets[5]) * row + 3, read_index(path)[0]["tokens"] * row
+    train = Tokens.read(tokens)["train"]
+    content = path.read_bytes()
+    row = (LAYERS + 1) * HEADS * CHANNELS * 2
+    place = int(train.offsets[5]) * row + 3
+    end = read_index(path)[0]["tokens"] * row
     sums = hashlib.blake2b(content[end : end + 4 * read_index(path)[0]["rows"]], digest_size=20)
     assert read_index(path)[0]["checksums"] == sums.hexdigest()
     with pytest.raises(OSError, match="of another file"), StoredStates.opened(path):
@@ -113,7 +113,8 @@ def test_states_beyond_the_range_of_float16_come_back_as_precisely(
     monkeypatch.setattr(
         "papa.method.states.Model.run", lambda _, packed, *more: [*table[packed.ids].unbind(1)]
     )
-    split, examples = Tokens.read(tokens)["validation"], torch.tensor([7, 2, 19])
+    split = Tokens.read(tokens)["validation"]
+    examples = torch.tensor([7, 2, 19])
     batch = Batch(split, examples, split.batch(examples), gold=examples)
     with StoredStates.opened(stored(tiny, corpus)) as hidden:
         assert hidden.index.get("scaled", False) is scaled

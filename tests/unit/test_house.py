@@ -48,7 +48,8 @@ NAMES = {
 
 def imported(module: Path, inside: bool = True) -> set[str]:
     """The imports of a module, except those that only type checkers see; `inside`: also those inside functions."""
-    names, nodes = set(), list(MODULES[module].body)
+    names = set()
+    nodes = list(MODULES[module].body)
     while nodes:
         node = nodes.pop()
         if isinstance(node, ast.ImportFrom):

@@ -59,13 +59,11 @@ class FakeHub:
     """The repositories in a folder, owner/name/…; `cache` has a folder of files for each that was downloaded."""
 
     def __init__(self, folder, cache):
-        self.folder, self.cache, self.asked, self.mismatches, self.error = (
-            folder,
-            cache,
-            [],
-            [],
-            None,
-        )
+        self.folder = folder
+        self.cache = cache
+        self.asked = []
+        self.mismatches = []
+        self.error = None
 
     def info(self, hub, revision=None):
         self.asked.append(f"info {hub}@{revision}")
@@ -213,7 +211,8 @@ def test_what_is_in_the_mirror_is_never_downloaded(hub, tmp_path):
 
 def test_without_an_answer_the_cache_is_read(hub):
     model_folder(hub.folder / "some/model")
-    hub.error, said = ConnectionError("no answer\nof the hub"), []
+    hub.error = ConnectionError("no answer\nof the hub")
+    said = []
     with input_error(
         r"The model some/model at revision abc .* \(no answer\); check the network",
     ):
@@ -301,7 +300,8 @@ def test_digests_of_sources_are_those_of_their_content(hub, tmp_path):
         is source_digests(on_hub(hub="other/data"), machine)
         is None
     )
-    before, other = source_digests(on_hub(), machine), folder / "some/data/other/train.parquet"
+    before = source_digests(on_hub(), machine)
+    other = folder / "some/data/other/train.parquet"
     other.parent.mkdir()
     other.write_bytes(b"of another config")
     assert (
@@ -389,7 +389,8 @@ def test_the_digest_of_a_model_is_that_of_all_files_that_decide_numbers(
 
 
 def test_weights_that_are_not_those_of_the_config_are_refused(tmp_path):
-    path, digest = str(model_folder(tmp_path / "m")), hashlib.sha256(b"weights").hexdigest()
+    path = str(model_folder(tmp_path / "m"))
+    digest = hashlib.sha256(b"weights").hexdigest()
     assert model_source("small", FolderModel(path=path, sha256=digest), Machine()).folder == path
     said = f"The weights of model small have SHA-256 {digest}, but `sha256` in the config is {'0' * 64}; use the"
     with input_error(said):
@@ -456,7 +457,8 @@ def test_what_can_only_be_a_folder_is_never_asked_of_the_hub(monkeypatch, place)
 
 def test_a_package_is_named_as_python_or_as_pip_names_it(monkeypatch, tmp_path):
     """Its code is not run."""
-    package, about = tmp_path / "site/tiny_bert_l2", tmp_path / "site/tiny_bert_l2-1.0.dist-info"
+    package = tmp_path / "site/tiny_bert_l2"
+    about = tmp_path / "site/tiny_bert_l2-1.0.dist-info"
     for path, content in {
         package / "__init__.py": "raise SystemExit('code of others was run')",
         package / "model/config.json": '{"model_type": "bert"}',

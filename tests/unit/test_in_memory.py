@@ -23,9 +23,12 @@ def laid_out(folder, texts, size=17):  # noqa: F811
 @pytest.mark.usefixtures("no_figures")
 @pytest.mark.parametrize("own_head", [False, True], ids=["labels", "next tokens"])
 def test_lambda_is_that_of_a_study(folder, decoder, tmp_path, own_head):  # noqa: F811
-    (texts, labels), others, place = texts_of(60), texts_of(40, 1), decoder if own_head else folder
+    (texts, labels) = texts_of(60)
+    others = texts_of(40, 1)
+    place = decoder if own_head else folder
     if own_head:
-        labels, others = None, others[0]
+        labels = None
+        others = others[0]
     corpora = {"slots": SLOTS} | ({"blocks": False} if own_head else {})
     tasks = {"learning_rate": 1e-2, "epochs": 2, "batch_size": 16}
     settings = {"run": {"fractions": ["1", "1/2", "0"]}, "tasks": tasks} if own_head else QUICK
@@ -37,7 +40,8 @@ def test_lambda_is_that_of_a_study(folder, decoder, tmp_path, own_head):  # noqa
         settings | {"corpora": corpora, "device": "cpu"},
         tmp_path / "s",
     )
-    model, train = papa.load_model(place, device="cpu"), laid_out(place, texts)
+    model = papa.load_model(place, device="cpu")
+    train = laid_out(place, texts)
     constants = papa.average_attention(model, train)
     draws = torch.get_rng_state()
     with torch.no_grad():
@@ -48,7 +52,8 @@ def test_lambda_is_that_of_a_study(folder, decoder, tmp_path, own_head):  # noqa
 
 
 def test_arguments_that_do_not_fit_are_refused(folder):  # noqa: F811
-    model, train = papa.load_model(folder, device="cpu"), laid_out(folder, ["a b", "c d", "b"])
+    model = papa.load_model(folder, device="cpu")
+    train = laid_out(folder, ["a b", "c d", "b"])
     constants = papa.average_attention(model, train)
     words = torch.full((3, SLOTS), -100)
     for labels, settings, message in (

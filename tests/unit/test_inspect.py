@@ -15,7 +15,10 @@ from papa.files import REBUILD, Record, write_json, write_table, write_tensors
 from papa.method.averages import Constants
 from papa.method.hidden import writing_hidden
 
-LAYERS, HEADS, SLOTS, EXAMPLES = 2, 3, 7, 5
+LAYERS = 2
+HEADS = 3
+SLOTS = 7
+EXAMPLES = 5
 
 
 RECORD = Record("average", 1, {"kind": "average"}, {"tokens": "0123456789abcdef"})
@@ -70,7 +73,8 @@ def content_of(path, *options, code=0):
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_says_what_made_it_and_whether_it_is_damaged(file, name):
     path = file(name)
-    content, text = content_of(path), inspect(path).stdout
+    content = content_of(path)
+    text = inspect(path).stdout
     assert content["intact"] and content["bytes"] == path.stat().st_size
     assert content["made"]["version"] == 1 and content["inputs"] == {"tokens": "0123456789abcdef"}
     assert content["made"]["key"] == RECORD.key and torch.__version__.startswith(

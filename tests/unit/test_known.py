@@ -15,8 +15,10 @@ INDUCTION = known.INDUCTION
 generate = known.generate
 WRITE = runpy.run_path(str(known.DEMO / "write.py"))
 DECODER = runpy.run_path(str(known.DEMO / "induction.py"))
-PREVIOUS, FIRST = DECODER["PREVIOUS"], DECODER["FIRST"]
-SLOTS, TEXTS = 48, 200
+PREVIOUS = DECODER["PREVIOUS"]
+FIRST = DECODER["FIRST"]
+SLOTS = 48
+TEXTS = 200
 UNIFORM = math.log(len(WRITE["VOCABULARY"]))
 ALL = [(layer, head) for layer in range(2) for head in range(5)]
 IDLE = [head for head in ALL if head not in (PREVIOUS, FIRST, INDUCTION)]
@@ -65,8 +67,10 @@ def again(inputs):
 
 def losses(model, inputs, **replaced):
     """The losses of the tokens that follow from those before, and of all others, in nats: two of `[token]`."""
-    logits, ids = model.logits(inputs, **replaced)[:, :-1], inputs["input_ids"][:, 1:]
-    real, repeated = inputs["attention_mask"][:, 1:].bool(), again(inputs)[:, :-1] > 0
+    logits = model.logits(inputs, **replaced)[:, :-1]
+    ids = inputs["input_ids"][:, 1:]
+    real = inputs["attention_mask"][:, 1:].bool()
+    repeated = again(inputs)[:, :-1] > 0
     nats = cross_entropy(logits.transpose(1, 2), ids, reduction="none")
     return nats[real & repeated], nats[real & ~repeated]
 
@@ -80,7 +84,8 @@ def test_heads_of_the_stock_model_look_where_they_should(name, stock, tokenizer)
     del inputs["token_type_ids"]
     with torch.no_grad():
         attentions = stock(**inputs, output_attentions=True).attentions
-    real, slots = inputs["attention_mask"].bool(), torch.arange(SLOTS)
+    real = inputs["attention_mask"].bool()
+    slots = torch.arange(SLOTS)
 
     def looked_at(head, keys):
         """The weight that a head gives to a key `[example, slot]` of every query with a token."""
@@ -106,10 +111,8 @@ def test_heads_of_the_stock_model_look_where_they_should(name, stock, tokenizer)
 def test_constants_in_all_heads_but_the_induction_head_cost_nothing(model, read):
     name, inputs, average = read
     others = [head for head in ALL if head != INDUCTION]
-    original, replaced = (
-        losses(model, inputs),
-        losses(model, inputs, constants=average, heads=others),
-    )
+    original = losses(model, inputs)
+    replaced = losses(model, inputs, constants=average, heads=others)
     assert (torch.cat(replaced) - torch.cat(original)).abs().max() < 1e-3
     assert (len(original[0]) > 1000) == (name == "repeats")
 

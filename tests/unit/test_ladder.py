@@ -39,7 +39,8 @@ def test_tied_averages_are_the_average_over_the_pairs_of_a_class_that_a_model_ca
     full, tied = (
         papa.average_attention(model, [inputs, inputs], name) for name in ("average", kind)
     )
-    n, pairs = full.n, {}
+    n = full.n
+    pairs = {}
     for query, key in itertools.product(range(full.n), repeat=2):
         if query >= key or not model.causal:
             pairs.setdefault(
@@ -101,11 +102,9 @@ def test_outputs_of_the_text_itself_change_nothing(both, replaced):
 
 def test_mixing_contexts_gives_the_states_and_slopes_of_mixing_matrices(both, monkeypatch):
     _, model, inputs = both
-    averages, weights, found = (
-        papa.average_attention(model, [inputs]),
-        torch.rand(heads_of(model)).requires_grad_(),
-        [],
-    )
+    averages = papa.average_attention(model, [inputs])
+    weights = torch.rand(heads_of(model)).requires_grad_()
+    found = []
     for longest in (0, 64):
         monkeypatch.setattr("papa.model.replacement.FEW_POSITIONS", longest)
         states = model.hidden_states(inputs, averages, mixing=weights)

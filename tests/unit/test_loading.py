@@ -147,8 +147,10 @@ def damaged(part, value):
     return change
 
 
-SAME, NO_PLACE = None, "no place for 1 tensor in the weights of {} "
-BERT, INSIDE = "BertForMaskedLM", "bert.encoder.layer.1."
+SAME = None
+NO_PLACE = "no place for 1 tensor in the weights of {} "
+BERT = "BertForMaskedLM"
+INSIDE = "bert.encoder.layer.1."
 BERT_HEADS = "bert.pooler.dense.weight cls.seq_relationship.weight classifier.bias bert.embeddings.position_ids"
 ELECTRA = "electra.embeddings_project.weight electra.embeddings.position_ids"
 ADAPTED = [
@@ -234,10 +236,8 @@ def test_a_checkpoint_is_exactly_the_model_or_is_refused(
 ):
     """Tensors of other heads are left out; tensors that would change hidden states are not."""
     _ = architecture.startswith("T5") and needs_t5()
-    kind, sizes = (
-        getattr(transformers, architecture),
-        {"hidden_size": HEADS * CHANNELS, "num_hidden_layers": LAYERS},
-    )
+    kind = getattr(transformers, architecture)
+    sizes = {"hidden_size": HEADS * CHANNELS, "num_hidden_layers": LAYERS}
     sizes |= {"num_attention_heads": HEADS, "vocab_size": VOCABULARY, "max_position_embeddings": 47}
     sizes |= {"embedding_size": HEADS * CHANNELS, "intermediate_size": 41} | ENDS
     stock = kind(kind.config_class(**sizes)).eval()
@@ -303,10 +303,13 @@ def test_a_model_is_checked_once_for_its_files_and_the_code(tiny, tmp_path, mode
     monkeypatch.setattr(
         "papa.model.model.settle", lambda *parts: given.append(parts[2]) or settling.settle(*parts)
     )
-    job, batch = jobs.job(Average(), tmp_path / "a.h5", tiny), laid(model, "between")
-    first, again = model_of(job), model_of(job)
+    job = jobs.job(Average(), tmp_path / "a.h5", tiny)
+    batch = laid(model, "between")
+    first = model_of(job)
+    again = model_of(job)
     assert given == [None, first.checked], "only the first one is checked"
-    constants, heads = torch.rand(LAYERS, HEADS, SLOTS, SLOTS), [(0, 1), (1, 0)]
+    constants = torch.rand(LAYERS, HEADS, SLOTS, SLOTS)
+    heads = [(0, 1), (1, 0)]
     states = [each.hidden_states(batch, constants, heads) for each in (first, again)]
     assert torch.equal(*states)
     with monkeypatch.context() as patch:

@@ -29,7 +29,10 @@ from papa.method.token_prediction import (
     token_losses,
 )
 
-HIDDEN, MASK, TRAIN, TEXT_SLOTS = 13, 56, 67, 13
+HIDDEN = 13
+MASK = 56
+TRAIN = 67
+TEXT_SLOTS = 13
 METRIC = "negative_log_perplexity"
 
 
@@ -83,9 +86,11 @@ def test_share_of_masked_tokens_and_what_becomes_of_them(masking):
     assert not masks.chosen[special].any() and torch.equal(
         masks.ids[~masks.chosen], ids[~masks.chosen]
     )
-    open_to_choice, chosen = int((~special).sum()), int(masks.chosen.sum())
+    open_to_choice = int((~special).sum())
+    chosen = int(masks.chosen.sum())
     assert abs(chosen - 0.15 * open_to_choice) < 4 * math.sqrt(0.15 * 0.85 * open_to_choice)
-    read, gold = masks.ids[masks.chosen], ids[masks.chosen]
+    read = masks.ids[masks.chosen]
+    gold = ids[masks.chosen]
     others = MASK - 4  # ids that are not special; one draw in `others` gives back what was there
     other = (read != MASK) & (read != gold)
     for place, expected in (
@@ -103,7 +108,8 @@ def test_share_of_masked_tokens_and_what_becomes_of_them(masking):
 
 def test_masks_follow_from_seed_and_epoch(masking):
     ids = torch.randint(4, MASK, (997,))
-    first, again = masking.draw(ids, 7, 1), masking.draw(ids, 7, 1)
+    first = masking.draw(ids, 7, 1)
+    again = masking.draw(ids, 7, 1)
     assert torch.equal(first.ids, again.ids) and torch.equal(first.chosen, again.chosen)
     for seed, epoch in ((7, 2), (8, 1), (1, 7), VALIDATION):
         assert not torch.equal(first.chosen, masking.draw(ids, seed, epoch).chosen)
@@ -136,7 +142,8 @@ def test_blocks_lose_no_token_and_fill_their_slots(masking_tokenizer):
 
 
 def test_blocks_do_not_cross_splits(tokens):
-    table, parts = read_table(tokens), Tokens.read(tokens)
+    table = read_table(tokens)
+    parts = Tokens.read(tokens)
     for part in parts.values():
         assert part.lengths[:-1].eq(TEXT_SLOTS).all() and 2 < int(part.lengths[-1]) <= TEXT_SLOTS
     assert table.column("row").to_pylist() == [
@@ -168,7 +175,9 @@ def test_the_probe_is_the_papers_formula(inputs, size):
 def test_losses_and_gradients_are_those_of_all_logits_at_once(monkeypatch, count):
     """At most `DECODED_AT_ONCE` tokens have logits at the same time, and none of them is kept for gradients."""
     monkeypatch.setattr(token_prediction, "DECODED_AT_ONCE", 64)
-    shapes, kept, plain = [], [], token_prediction.linear
+    shapes = []
+    kept = []
+    plain = token_prediction.linear
 
     def noting(*args):
         shapes.append(plain(*args).shape)
@@ -178,14 +187,10 @@ def test_losses_and_gradients_are_those_of_all_logits_at_once(monkeypatch, count
     embeddings = torch.randn(VOCABULARY, 7, requires_grad=True)
     probe = MlmProbe(LAYERS + 1, HIDDEN, embeddings, initializer_range=0.4)
     torch.nn.init.normal_(probe.bias)
-    hidden, gold = (
-        torch.randn(count, LAYERS + 1, HIDDEN, requires_grad=True),
-        torch.randint(VOCABULARY, (count,)),
-    )
-    wanted, dense = (
-        [hidden, *probe.parameters()],
-        cross_entropy(probe.packed(hidden), gold, reduction="none"),
-    )
+    hidden = torch.randn(count, LAYERS + 1, HIDDEN, requires_grad=True)
+    gold = torch.randint(VOCABULARY, (count,))
+    wanted = [hidden, *probe.parameters()]
+    dense = cross_entropy(probe.packed(hidden), gold, reduction="none")
     expected = torch.autograd.grad(dense.sum(), wanted)
     with torch.no_grad():
         torch.testing.assert_close(token_losses(probe, hidden, gold), dense)
@@ -205,7 +210,8 @@ def test_losses_and_gradients_are_those_of_all_logits_at_once(monkeypatch, count
 def test_each_masked_token_has_its_loss_and_that_of_a_blind_guess(tiny, tokens, masking):
     """Texts of many lengths, which are scored in the order of their lengths."""
     objective, states = masked(jobs.lay_out(tiny, tokens.parent, TEXT_SLOTS, "lines"), masking)
-    part, masks = objective.splits["validation"], objective.masks["validation"]
+    part = objective.splits["validation"]
+    masks = objective.masks["validation"]
     scored = torch.cat([batch.examples for batch in objective.scored()]).tolist()
     assert scored != list(range(14)) == sorted(scored)
     with torch.no_grad():
@@ -221,10 +227,8 @@ def test_each_masked_token_has_its_loss_and_that_of_a_blind_guess(tiny, tokens, 
     seen = Counter(token for token in objective.splits["train"].ids.tolist() if token in ordinary)
     total = seen.total() + len(ordinary)
     for example in range(14):
-        drawn, rows = (
-            masked_batch(part, masks, torch.tensor([example])),
-            table[table["example"] == example],
-        )
+        drawn = masked_batch(part, masks, torch.tensor([example]))
+        rows = table[table["example"] == example]
         assert rows["position"].tolist() == drawn.positions.tolist()
         blind = [-math.log((seen[token] + 1) / total) for token in drawn.gold.tolist()]
         assert rows["trivial"].tolist() == pytest.approx(blind)
@@ -241,8 +245,10 @@ def test_each_masked_token_has_its_loss_and_that_of_a_blind_guess(tiny, tokens, 
 
 
 def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, tokens):
-    once, how = train(tiny, tokens, "once", how=jobs.training(epochs=1)), jobs.training(epochs=3)
-    first, other = train(tiny, tokens, "a", how=how), train(tiny, tokens, "c", seed=2, how=how)
+    once = train(tiny, tokens, "once", how=jobs.training(epochs=1))
+    how = jobs.training(epochs=3)
+    first = train(tiny, tokens, "a", how=how)
+    other = train(tiny, tokens, "c", seed=2, how=how)
     train(tiny, tokens, "b", how=how)
     assert (tokens.parent / "a.parquet").read_bytes() == (tokens.parent / "b.parquet").read_bytes()
     assert first["nats"] + 0.1 < once["nats"] < math.log(VOCABULARY)
@@ -268,7 +274,8 @@ def test_trained_constants_and_texts_too_short_to_be_masked_are_refused(tiny, to
 @pytest.mark.parametrize("family", ["roberta", "deberta", "electra", "distilbert", "modernbert"])
 def test_every_family_learns_to_guess(family, tmp_path):
     """The random ELECTRA has embeddings of half its hidden size, so that a projection precedes the decoder."""
-    random, average = random_model(family), tmp_path / "average.h5"
+    random = random_model(family)
+    average = tmp_path / "average.h5"
     text = ["the old nurse near the doctors sees the teacher ."]
     jobs.write_texts(tmp_path, train=text * 59, validation=text * 14)
     tokens = jobs.lay_out(random, tmp_path, 17, blocks=True)

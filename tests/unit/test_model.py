@@ -151,7 +151,8 @@ def test_replacements_that_cannot_be_right_are_refused(ours, inputs, constants, 
 
 def test_in_the_formula_a_key_that_is_not_seen_counts_for_nothing_however_high_its_score():
     """Sharp heads of decoders have scores of later tokens that are higher by a hundred."""
-    query, key = torch.full((1, 1, 2, 1), 10.0), torch.tensor([1.0, 20.0]).view(1, 1, 2, 1)
+    query = torch.full((1, 1, 2, 1), 10.0)
+    key = torch.tensor([1.0, 20.0]).view(1, 1, 2, 1)
     value = torch.tensor([3.0, 5.0]).view(1, 1, 2, 1)
     formula = Reference(None, torch.zeros(1, 1, 2, 2), [], torch.ones(1, 2))
     formula.calls = 0

@@ -216,10 +216,8 @@ def test_papa_has_nothing_that_runs_what_it_reads(file):
                 "shelve",
             }
         if isinstance(node, ast.Call):
-            call, given = (
-                ast.unparse(node.func),
-                {word.arg: ast.unparse(word.value) for word in node.keywords},
-            )
+            call = ast.unparse(node.func)
+            given = {word.arg: ast.unparse(word.value) for word in node.keywords}
             where = f"{call} in line {node.lineno}"
             assert call not in BANNED and HARMLESS | given == given | HARMLESS, where
             assert NEEDED.get(call, {}).items() <= given.items(), where

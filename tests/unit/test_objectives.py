@@ -27,17 +27,16 @@ KINDS = [
 @pytest.fixture
 def made(request, corpus, model, tokenizer, place_tiny):
     """An objective of this metric, and the states of its model with and without context."""
-    metric, inputs = request.param, {"tokens": corpus / "tokens.parquet"}
+    metric = request.param
+    inputs = {"tokens": corpus / "tokens.parquet"}
     if "accuracy" in metric:
         inputs["labels"] = corpus / "labels.parquet"
     else:
         jobs.write_tokens(corpus, CORPUS_SLOTS, train=TRAIN, validation=VALIDATION)
         tokenizer.add_special_tokens({"mask_token": "[MASK]"})
     tiny = place_tiny(stock("llama") if metric == "log_likelihood" else model, tokenizer)
-    ours, splits = (
-        model_of(jobs.job(Average(), corpus / "a.h5", tiny)),
-        Tokens.read(inputs["tokens"]),
-    )
+    ours = model_of(jobs.job(Average(), corpus / "a.h5", tiny))
+    splits = Tokens.read(inputs["tokens"])
     job = jobs.probe_job(tiny, corpus / "run.parquet", metric=metric, **inputs)
     objective = objective_of(job, splits, ProbeSizes.of(ours, CORPUS_SLOTS), ours)
     objective.begin(1)

@@ -14,7 +14,8 @@ from papa.method.variants import ordered_heads, smallest_first
 from papa.plan.jobs import HiddenStates
 from papa.results.stability import stability_of, table_of
 
-LAYERS, HEADS = 3, 7
+LAYERS = 3
+HEADS = 7
 SIZES = SimpleNamespace(layers=LAYERS, heads=HEADS)
 DIFFERENT = [0.1 + (5 * place % 21) / 50 for place in range(LAYERS * HEADS)]
 """A weight for each head, no two of them equal."""
@@ -57,7 +58,8 @@ def test_a_tied_head_is_at_every_rank_equally_often():
 
 def test_seeds_are_compared_by_kendalls_tau():
     about = {"model": "m", "task": "t", "title": "Tags", "constant": "average"}
-    reverse, one_swap = [1 - weight for weight in DIFFERENT], sorted(DIFFERENT)
+    reverse = [1 - weight for weight in DIFFERENT]
+    one_swap = sorted(DIFFERENT)
     one_swap[3:5] = one_swap[4:2:-1]
     weights = [sorted(DIFFERENT), one_swap, reverse]
     rows = [

@@ -14,7 +14,8 @@ from papa.results.attention_patterns import COLUMNS, measure_patterns, special_s
 from papa.results.attention_patterns import patterns_of as section_of
 from papa.results.table import arrow_of
 
-N, TIMES = 13, 7
+N = 13
+TIMES = 7
 SPECIAL = [0, N - 1]
 EVERY = [list(range(N))]
 
@@ -23,10 +24,8 @@ def averages(
     *heads: torch.Tensor, examples: list[list[int]] = EVERY, layers: int = 1
 ) -> papa.Constants:
     """Averages of `heads`, restricted to the slots of an example and normalised, over `TIMES` copies of each."""
-    total, count = (
-        torch.zeros(len(heads), N, N, dtype=torch.double),
-        torch.zeros(N, N, dtype=torch.long),
-    )
+    total = torch.zeros(len(heads), N, N, dtype=torch.double)
+    count = torch.zeros(N, N, dtype=torch.long)
     for slots in examples:
         here = torch.tensor(slots)
         count[here[:, None], here] += TIMES
@@ -151,7 +150,9 @@ def test_wrong_special_slots_and_constants_of_nothing_are_refused(special, examp
 
 def test_two_separators_between_texts():
     """As RoBERTa has them; a text may hold a separator's id too, and all second texts may begin alike."""
-    start, end, word = 0, 2, 7
+    start = 0
+    end = 2
+    word = 7
     slots = [[0, 1, 6, 7, 8, 9, 12], [0, 1, 2, 3, 6, 7, 8, 9, 12], [0, 1, 6, 7, 8, 12]]
     ids = [[start, 5, end, end, word, 9, end], [start, 5, 6, end, end, end, word, end, end]]
     ids += [[start, 5, end, end, word, end]]

@@ -4,13 +4,15 @@ from sizes import EXAMPLES, LAYERS, SLOTS
 
 from papa.method.probes import TokenProbe
 
-HIDDEN, LABELS = 13, 2
+HIDDEN = 13
+LABELS = 2
 
 
 @pytest.fixture
 def hidden(inputs):
     """Dense states `[example, L+1, slot, hidden]`, and the packed ones of the tokens."""
-    states, mask = torch.randn(EXAMPLES, LAYERS + 1, SLOTS, HIDDEN), inputs["attention_mask"]
+    states = torch.randn(EXAMPLES, LAYERS + 1, SLOTS, HIDDEN)
+    mask = inputs["attention_mask"]
     return states, states.transpose(1, 2)[mask.bool()]
 
 

@@ -221,7 +221,8 @@ def gpt_neo():
 def test_a_window_is_found_and_hides_earlier_tokens_from_constants():
     model = papa.Model(gpt_neo())
     assert model.checked.facts.softmax.windows == (None, WINDOW)
-    inputs, changed = text_of(11), text_of(11)
+    inputs = text_of(11)
+    changed = text_of(11)
     changed["input_ids"][0, 0] = 50
     constants = papa.Constants.of("uniform", model.layers, model.heads, 11)
     first, second = (model.hidden_states(each, constants)[0, -1] for each in (inputs, changed))

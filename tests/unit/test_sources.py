@@ -261,10 +261,8 @@ def test_labels_mean_the_same_in_files_of_every_form(tmp_path, form, labels, lis
 )
 def test_only_rows_without_a_label_are_dropped(labels, listed, kept):
     table = pa.table({"text": [f"text {row}" for row in range(len(labels))], "label": labels})
-    splits, roles = (
-        {"train": Columns("a", table, table.column_names)},
-        {"first": "text", "label": "label"},
-    )
+    splits = {"train": Columns("a", table, table.column_names)}
+    roles = {"first": "text", "label": "label"}
     if isinstance(kept, str):
         with input_error(kept):
             Wanted(hold_out=0.5, drop_empty=True, labels=listed).changed(splits, roles)
@@ -320,7 +318,8 @@ def test_training_keeps_every_label_that_is_not_listed(labels, listed, note):
 
 @pytest.mark.parametrize("source", ["files", "hub"])
 def test_two_slices_of_a_split_have_all_its_rows_and_none_twice(tmp_path, source):
-    file, machine = tmp_path / "some/data/train.parquet", Machine(hub_mirror=str(tmp_path))
+    file = tmp_path / "some/data/train.parquet"
+    machine = Machine(hub_mirror=str(tmp_path))
     file.parent.mkdir(parents=True)
     pq.write_table(pa.table({"text": TEXTS}), file)
 
@@ -431,7 +430,8 @@ def test_a_digest_is_remembered_until_the_file_changes(monkeypatch, tmp_path, ch
         patch.setattr("papa.data.digests.hashlib", None)  # nothing is read again
         assert digest_of_file(file) == hashlib.sha256(b"weights").hexdigest()
     time.sleep(0.02)  # times of files have steps of some milliseconds
-    before, new = file.stat(), tmp_path / "new" if change == "moved over" else file
+    before = file.stat()
+    new = tmp_path / "new" if change == "moved over" else file
     new.write_bytes(b"other v")
     if change != "in place":
         os.utime(new, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -444,7 +444,8 @@ def test_a_digest_is_remembered_until_the_file_changes(monkeypatch, tmp_path, ch
 )
 def test_a_damaged_memory_of_digests_is_ignored(monkeypatch, tmp_path, damage):
     monkeypatch.setattr("papa.data.digests.MINIMUM_AGE_SECONDS", -1)
-    file, memory = tmp_path / "a", tmp_path / "own cache/papa/digests.json"
+    file = tmp_path / "a"
+    memory = tmp_path / "own cache/papa/digests.json"
     file.write_bytes(b"weights")
     if damage is None:  # there is no place for it
         monkeypatch.setenv("XDG_CACHE_HOME", str(file))

@@ -150,7 +150,8 @@ def test_what_is_written_loads(here, monkeypatch, options, expected, written):
     )
     monkeypatch.syspath_prepend(here / "packages")
     content = json.loads(init("--json", *options.split()).stdout)
-    config, text = loaded(), (here / "papa.yaml").read_text(encoding="utf-8")
+    config = loaded()
+    text = (here / "papa.yaml").read_text(encoding="utf-8")
     assert {path: value(config, path) for path in expected} == expected
     assert (
         written in text

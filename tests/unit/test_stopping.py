@@ -8,7 +8,8 @@ import sys
 import pytest
 from tiny import REPOSITORY
 
-INT, TERM = signal.SIGINT, signal.SIGTERM
+INT = signal.SIGINT
+TERM = signal.SIGTERM
 WORK = """
 import sys, time
 from papa.jobs.stopping import resumable

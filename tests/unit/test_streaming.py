@@ -16,7 +16,8 @@ from papa.method.objectives import GoldLabels, Labelled
 from papa.method.probes import ProbeSizes, SequenceProbe
 from papa.method.variants import replaced_by
 
-SOME, ALL = "average/lambda-0/kept-1of2", "average/all"
+SOME = "average/lambda-0/kept-1of2"
+ALL = "average/all"
 
 
 @pytest.fixture
@@ -24,7 +25,8 @@ def stages(tiny, corpus, data, metric):
     """Runs stages on the corpus; `stored` and `streamed` give what a run says, and its probe."""
 
     class Stages:
-        constants, weights = corpus / "average.h5", corpus / "lambda.parquet"
+        constants = corpus / "average.h5"
+        weights = corpus / "lambda.parquet"
 
         def behind(self, variant):
             parts = jobs.variant_named(variant)
@@ -75,10 +77,8 @@ TRAINED = [("text", "average-trained/lambda-0/kept-1of2"), ("text", "toeplitz-tr
 )
 def test_constants_are_trained_only_for_replaced_heads(stages, loaded, corpus, variant):
     run, state = stages.streamed(variant)
-    replaced, parts = (
-        [(layer, head) for layer in range(LAYERS) for head in range(HEADS)],
-        jobs.variant_named(variant),
-    )
+    replaced = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
+    parts = jobs.variant_named(variant)
     if parts.order is not None:
         settings = jobs.variant_of(variant)
         job = jobs.job(settings, corpus / "s", **stages.behind(variant))
@@ -118,7 +118,8 @@ def test_trained_constants_are_what_the_written_ones_give(stages, corpus, data):
 def test_the_model_drops_while_a_probe_trains_and_not_while_it_is_scored(
     stages, variant, monkeypatch
 ):
-    asked, plain_run = [], papa.Model.run
+    asked = []
+    plain_run = papa.Model.run
 
     def run(model, packed, replacement=None, dropout=False):
         asked.append((dropout, torch.is_inference_mode_enabled()))
@@ -140,17 +141,21 @@ def test_the_model_drops_while_lambda_is_learned(stages, tiny, corpus, data):
         jobs.learn(tiny, corpus / "l.parquet", constants=stages.constants, **data, **options)
         return read_table(corpus / "l.parquet")["value"].to_pylist()
 
-    first, again, plain = learned(encoder_dropout=True), learned(encoder_dropout=True), learned()
+    first = learned(encoder_dropout=True)
+    again = learned(encoder_dropout=True)
+    plain = learned()
     assert first == again != plain
     assert plain == read_table(corpus / "lambda.parquet")["value"].to_pylist()
 
 
 def test_further_validation_splits_have_outcomes_of_their_own(stages, corpus, data, metric):
     """Two of them, both with all labels turned around."""
-    before, names = stages.stored(ALL), ("zeta", "alpha")
+    before = stages.stored(ALL)
+    names = ("zeta", "alpha")
     for name in ("tokens", "labels"):
         path = corpus / f"{name}.parquet"
-        table, about = read_table(path), read_facts(path)
+        table = read_table(path)
+        about = read_facts(path)
         more = table.slice(TRAIN)
         if name == "labels":
             rows = more["label t"].to_pylist()

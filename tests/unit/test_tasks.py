@@ -101,8 +101,11 @@ ROWS = [
     ["c", "no", "", "1"],
     ["d", "yes", "y", "2"],
 ]
-FIRST, LABEL, SUBSET = ("first",), ("label t", "label u"), ("subset t",)
-EVERY, ONLY_ALL = (*FIRST, *LABEL, *SUBSET), ("all",)
+FIRST = ("first",)
+LABEL = ("label t", "label u")
+SUBSET = ("subset t",)
+EVERY = (*FIRST, *LABEL, *SUBSET)
+ONLY_ALL = ("all",)
 
 
 @pytest.mark.parametrize(
@@ -131,10 +134,8 @@ def test_an_edit_changes_the_digests_of_what_it_changes(
     def made(edited=None):
         files = {}
         for split in ("train", "validation"):
-            rows, quoting = (
-                [[*row] for row in ([*ROWS, more] if split == "train" else ROWS)],
-                csv.QUOTE_MINIMAL,
-            )
+            rows = [[*row] for row in ([*ROWS, more] if split == "train" else ROWS)]
+            quoting = csv.QUOTE_MINIMAL
             if split == edited or (edited and cell == "a label renamed"):
                 match cell:
                     case "a row less":
@@ -157,7 +158,8 @@ def test_an_edit_changes_the_digests_of_what_it_changes(
             corpus, tmp_path, t=task_of(label="label", subset="kind"), u=task_of(label="label")
         )
 
-    before, after = made(), made(file)
+    before = made()
+    after = made(file)
     different = {
         (part, column)
         for part, digests in before.facts["digests"].items()
@@ -225,7 +227,8 @@ def test_a_table_need_not_be_stored(tmp_path):
 
 def test_a_dataset_that_is_not_here_has_provisional_digests(tmp_path, capsys):
     corpus = corpus_of(hub="some/data", first="text", revision="abc")
-    task, machine = {"t": task_of(label="label")}, Machine(hub_mirror=str(tmp_path))
+    task = {"t": task_of(label="label")}
+    machine = Machine(hub_mirror=str(tmp_path))
     made = prepared(corpus, task, machine, tmp_path, "c")
     assert not made.facts["rows"] and not Path(made.path).exists()
     assert made.facts["rows"] == {} and {*made.facts["digests"]["train"]} == {"first", "label t"}
@@ -241,7 +244,8 @@ def test_a_source_that_is_replaced_while_it_is_read_is_refused(monkeypatch, tmp_
     files = {split: str(tmp_path / f"{split}.csv") for split in ("train", "validation")}
     for path in files.values():
         Path(path).write_text("text,label\na,yes\nb,no\n", encoding="utf-8")
-    corpus, load = corpus_of(files=files, first="text"), preparing.load_splits
+    corpus = corpus_of(files=files, first="text")
+    load = preparing.load_splits
 
     def loaded(*given):
         rows = load(*given)
@@ -260,7 +264,8 @@ def test_pairs_and_words_of_all_types_of_strings_and_lists(prepare, tmp_path):
         pairs | {"label": pa.array(TEXT["label"]).dictionary_encode()}, corpus={"second": "other"}
     )
     assert read_table(prepare.made.path)["second"].to_pylist()[:3] == ["x", "y", "z"]
-    large, plain = pa.large_list(pa.large_string()), pa.large_list(pa.string())
+    large = pa.large_list(pa.large_string())
+    plain = pa.large_list(pa.string())
     for words in (
         WORDS,
         {"words": pa.array(WORDS["words"], large), "tag": pa.array(WORDS["tag"], plain)},
@@ -610,7 +615,8 @@ def test_bad_input_leaves_nothing(prepare, tmp_path, train, options, said):
 
 
 def test_the_same_rows_have_the_same_digests_in_any_form(tmp_path):
-    rows, digests = [["one", "yes"], ["two", "no"]], []
+    rows = [["one", "yes"], ["two", "no"]]
+    digests = []
     (tmp_path / "a.csv").write_text("text,label\none,yes\ntwo,no\n")
     (tmp_path / "a.jsonl").write_text(
         "\n".join(json.dumps({"text": text, "label": label}) for text, label in rows)

@@ -33,7 +33,9 @@ def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, corpus, dat
         jobs.probe(tiny, corpus / f"{name}.parquet", how, seed, states=states, **data)
         return read_facts(corpus / f"{name}.parquet")
 
-    first, again, other = run("a", 1), run("b", 1), run("c", 2)
+    first = run("a", 1)
+    again = run("b", 1)
+    other = run("c", 2)
     losses = first["curve"]
     assert losses[-1] < losses[0] / 2 and len(losses) == 15 and losses != other["curve"]
     assert first == again == {"kept": LAYERS * HEADS, "heads": LAYERS * HEADS, "curve": losses}
@@ -61,11 +63,9 @@ def test_batches_and_sentences_without_a_labelled_word_count_nothing(
     tiny, corpus, data, monkeypatch, at_once
 ):
     monkeypatch.setattr(objectives, "EVALUATED_AT_ONCE", at_once)
-    table, splits, sizes = (
-        read_table(data["labels"]),
-        Tokens.read(data["tokens"]),
-        (LAYERS + 1, 35, CORPUS_SLOTS),
-    )
+    table = read_table(data["labels"])
+    splits = Tokens.read(data["tokens"])
+    sizes = (LAYERS + 1, 35, CORPUS_SLOTS)
 
     def outcomes(name, bare):
         rows = enumerate(table["label t"].to_pylist())
@@ -95,7 +95,8 @@ def test_batches_and_sentences_without_a_labelled_word_count_nothing(
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_of_a_loss_that_is_no_number_no_file_is_left(tiny, corpus, data):
-    states, before = stored(tiny, corpus), set(corpus.iterdir())
+    states = stored(tiny, corpus)
+    before = set(corpus.iterdir())
     with pytest.raises(InputError, match=r"became nan in epoch 1 .* lower the learning rate"):
         jobs.probe(
             tiny, corpus / "run.parquet", training(learning_rate=1e38), states=states, **data
@@ -105,11 +106,14 @@ def test_of_a_loss_that_is_no_number_no_file_is_left(tiny, corpus, data):
 
 def test_outcomes_are_what_the_probe_makes_of_each_example(tiny, corpus, data, metric, loaded):
     """A row for each example or word with a token, by hand off the probe."""
-    run, of_words = corpus / "run.parquet", metric == "token_accuracy"
+    run = corpus / "run.parquet"
+    of_words = metric == "token_accuracy"
     state = jobs.trained(tiny, run, variant="zeros/all", **data)
-    table, tokens = read_table(run), read_table(data["tokens"]).slice(TRAIN)
+    table = read_table(run)
+    tokens = read_table(data["tokens"]).slice(TRAIN)
     assert table.column("split").to_pylist() == ["validation"] * table.num_rows
-    model, part = loaded, Tokens.read(data["tokens"])["validation"]
+    model = loaded
+    part = Tokens.read(data["tokens"])["validation"]
     batch = part.batch(torch.arange(len(part)))
     zeros = model.replacement(torch.zeros(LAYERS, HEADS, CORPUS_SLOTS, CORPUS_SLOTS))
     with torch.inference_mode():
@@ -142,7 +146,8 @@ def test_outcomes_are_what_the_probe_makes_of_each_example(tiny, corpus, data, m
 
 
 def test_lambda_is_learned_and_heads_are_replaced_from_the_smallest_up(tiny, corpus, data, loaded):
-    average, lambdas = corpus / "average.h5", corpus / "lambda.parquet"
+    average = corpus / "average.h5"
+    lambdas = corpus / "lambda.parquet"
     jobs.average(tiny, data["tokens"], average)
     jobs.learn(tiny, lambdas, seed=3, constants=average, **data)
     table = read_table(lambdas).to_pandas()

@@ -42,7 +42,8 @@ def test_the_variance_between_samples_is_that_by_hand_and_counts_once():
     values = chance.normal(size=(2, 1, 5, 40))
     drawn = chance.normal(size=(2, 7, 40)) + 3 * chance.normal(size=(2, 7, 1))
     spread = Spread.over([[PseudoValues(values, resampled=drawn)]])
-    contrast, rows = np.array([1.0, -1.0]), SOURCES.index("rows")
+    contrast = np.array([1.0, -1.0])
+    rows = SOURCES.index("rows")
     scores = contrast @ drawn.swapaxes(0, 1)  # [sample, unit]
     of_units = scores - scores.mean(1, keepdims=True) - scores.mean(0) + scores.mean()
     expected = scores.mean(1).var(ddof=1) - (of_units**2).sum() / (6 * 39) / 40
@@ -51,7 +52,8 @@ def test_the_variance_between_samples_is_that_by_hand_and_counts_once():
         1
     ] == pytest.approx(expected)
     plain = Spread.over([[PseudoValues(values)]])
-    with_rows, without = spread.estimate(contrast), plain.estimate(contrast)
+    with_rows = spread.estimate(contrast)
+    without = plain.estimate(contrast)
     assert with_rows.mean == without.mean and with_rows.variance == pytest.approx(
         without.variance + expected
     )
@@ -84,7 +86,8 @@ def test_the_variance_between_samples_is_that_by_hand_and_counts_once():
 
 def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(tiny, corpus, data, metric, loaded):
     """The oracle: AdamW of torch on the sampled rows only."""
-    how, rows = training(batch_size=7, epochs=2), drawn_rows(torch.arange(TRAIN) // 3, 4)
+    how = training(batch_size=7, epochs=2)
+    rows = drawn_rows(torch.arange(TRAIN) // 3, 4)
     splits = Tokens.read(data["tokens"])
     sizes = ProbeSizes(LAYERS + 1, loaded.hidden, CORPUS_SLOTS, 0.4, 0.0)
     states = StreamedStates(loaded, loaded.replacement, rounded=True)
@@ -93,7 +96,9 @@ def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(tiny, corpus, data,
         torch.manual_seed(3)
         return Labelled(splits, sizes, GoldLabels.read(data["labels"], "label t", splits["train"]))
 
-    ours, plain, read = objective(), objective(), set()
+    ours = objective()
+    plain = objective()
+    read = set()
     batch_of = ours.batch
     ours.batch = lambda rows: read.update(rows.tolist()) or batch_of(rows)
     fit(
@@ -117,7 +122,8 @@ def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(tiny, corpus, data,
 
 @pytest.mark.parametrize("corpus", ["text"], indirect=True)
 def test_the_stage_draws_the_sample_that_its_job_names(tiny, corpus, data, monkeypatch):
-    read, batch = set(), Labelled.batch
+    read = set()
+    batch = Labelled.batch
     monkeypatch.setattr(
         Labelled, "batch", lambda self, rows: read.update(rows.tolist()) or batch(self, rows)
     )

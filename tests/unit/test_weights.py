@@ -18,7 +18,8 @@ from papa.method.objectives import GoldLabels, Labelled
 from papa.method.probes import ProbeSizes
 from papa.model.load import load_model
 
-SEED, BATCH = 3, 5
+SEED = 3
+BATCH = 5
 HOW = jobs.training(batch_size=BATCH)
 STEP = 1 / 32
 BY_PROBE = {"how": HOW, "seed": SEED}
@@ -43,7 +44,8 @@ class Lossy:
     """The loss of the original's own probe on batches of training examples; one example may be changed."""
 
     def __init__(self, model, data, state, mean):
-        self.model, self.mean = model, mean
+        self.model = model
+        self.mean = mean
         self.split = Tokens.read(data["tokens"], "train")
         self.objective = Labelled(
             self.split,
@@ -120,7 +122,8 @@ def test_weights_that_are_not_finite_are_refused(tiny, corpus, data, constants, 
 @pytest.mark.parametrize("name", ["distilbert", "deberta-v2", "t5"])
 def test_each_example_of_a_batch_can_have_gates_of_its_own(name):
     """In a packed row, in DeBERTa's own attention, and in models that take padded batches."""
-    model, inputs = papa.Model(stock(name)), texts()
+    model = papa.Model(stock(name))
+    inputs = texts()
     packed = model.pack(inputs)
     matrices = torch.rand(
         model.layers, model.heads, packed.n, packed.n, generator=torch.Generator().manual_seed(2)
@@ -143,7 +146,8 @@ def test_each_example_of_a_batch_can_have_gates_of_its_own(name):
     torch.testing.assert_close(actual, torch.cat(alone), rtol=1e-4, atol=1e-4)
 
 
-LENGTH, FINE = 7, 1 / 128
+LENGTH = 7
+FINE = 1 / 128
 DIRECT = {"how": jobs.training(batch_size=5, epochs=0), "metric": "log_likelihood"}
 
 

@@ -66,10 +66,8 @@ def objective(probe, states, gold):
     """An objective on the rows of a study, as far as training needs one."""
 
     def loss_on(_, rows):
-        slots, lengths = (
-            torch.arange(coverage.SLOTS).repeat(len(rows)),
-            torch.full((len(rows),), coverage.SLOTS),
-        )
+        slots = torch.arange(coverage.SLOTS).repeat(len(rows))
+        lengths = torch.full((len(rows),), coverage.SLOTS)
         packed = [Packed(slots, slots, slots, lengths, coverage.SLOTS)] * isinstance(
             probe, SequenceProbe
         )
@@ -89,9 +87,11 @@ def objective(probe, states, gold):
     "case", [coverage.Case(train=37, epochs=3), coverage.Case("entity_f1", train=23, epochs=3)]
 )
 def test_probes_that_are_trained_at_once_are_those_that_papa_trains(case):
-    study, seeds = coverage.drawn(case, 3), [4, 5]
+    study = coverage.drawn(case, 3)
+    seeds = [4, 5]
     rows = study.rows["train"]
-    states, gold = rows.states(case, np.ones(coverage.FEATURES)), torch.from_numpy(rows.gold)
+    states = rows.states(case, np.ones(coverage.FEATURES))
+    gold = torch.from_numpy(rows.gold)
     samples = [torch.arange(case.train), drawn_rows(torch.arange(case.train), 1)]
     together = coverage.train(
         case, states.expand(2, *states.shape), gold.expand(2, -1, -1), samples, seeds
@@ -178,13 +178,12 @@ def test_orders_of_a_study_are_compared_or_the_lacking_ones_are_named(tmp_path, 
 
 @pytest.mark.slow
 def test_the_paper_is_rehearsed_by_the_workflow_and_resumes(tmp_path, capfd):
-    texts, work = [f"the {word} runs and sees a small red dog" for word in WORDS], tmp_path / "work"
+    texts = [f"the {word} runs and sees a small red dog" for word in WORDS]
+    work = tmp_path / "work"
     for name, corpus in rehearse.PAPER["corpora"].items():
         columns = {corpus[key]: texts for key in ("first", "second") if key in corpus}
-        folder, table = (
-            tmp_path / corpus["hub"] / corpus["config"],
-            pa.table(columns | {"label": 5 * [0, 1, 2]}),
-        )
+        folder = tmp_path / corpus["hub"] / corpus["config"]
+        table = pa.table(columns | {"label": 5 * [0, 1, 2]})
         folder.mkdir(parents=True)
         for split in ("train", "validation_matched" if name == "mnli" else "validation"):
             pq.write_table(table, folder / f"{split}-0.parquet")

@@ -86,7 +86,8 @@ ORDERS = ["lambda", "gradient"]
 
 def test_every_order_is_in_the_report_and_is_compared(fresh_copy):
     """An encoder with a probe, and a decoder with its own head."""
-    workflow, config = fresh_copy, with_next_tokens() | {"floors": []}
+    workflow = fresh_copy
+    config = with_next_tokens() | {"floors": []}
     config["models"]["decoder"] = {"path": "models/decoder"}
     config["run"] |= {"tasks": ["animals"], "orders": ORDERS, "fractions": ["1", "1/2"]}
     config["grids"] = {"by-own-head": {"models": ["decoder"], "tasks": ["next"]}}

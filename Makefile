@@ -12,7 +12,7 @@ PYTEST := THREADS=$(THREADS) $(BIN)/python -m pytest --durations 10
 
 TEST_PACKAGES := nbclient pytest pytest-xdist scikit-learn seqeval
 
-.PHONY: help demo test test-slow test-oldest test-newest lint docs constraints
+.PHONY: help demo test test-slow test-oldest test-newest lint fix docs constraints
 
 help:
 	@echo "make demo         run the demo, which writes tables and figures to results/demo/"
@@ -20,6 +20,7 @@ help:
 	@echo "make test-slow    run the slow tests (kills, full disks, SLURM, browser), 7 to 20 minutes on two cores; SLOW=tests/docs runs those of some files"
 	@echo "make test-oldest  run the unit and parity tests with the lowest versions of all packages"
 	@echo "make test-newest  run them with the newest versions; PYTHON=python3.13 chooses the Python of a new environment"
+	@echo "make fix          format the code, and correct what is simple"
 	@echo "make docs         update generated parts of the docs, run the notebook, and build the site in build/site"
 	@echo "make constraints  update constraints.txt to the newest packages that work together"
 
@@ -45,6 +46,11 @@ lint: $(READY)
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/snakefmt --check Snakefile workflow
 	@$(BIN)/mypy
+
+fix: $(READY)
+	@$(BIN)/ruff check --quiet --fix .
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/snakefmt Snakefile workflow
 
 docs: $(READY)
 	@$(BIN)/python docs/generated.py

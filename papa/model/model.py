@@ -38,6 +38,14 @@ class Model:
     number of slots, and `form` is how batches are run. `causal` is True if no token sees a later one, and
     `padding_before` if padding may precede the tokens.
 
+    Its parts:
+
+        full            the transformers model, with a prediction head if it has one
+        └── model       its base model, with papa's attention
+        session         what a pass of the model does: instructions for each layer, an observer
+        checked         what the check has found
+        └── form        how a batch is arranged: packed, compact or padded
+
     Args:
         model: a transformers model, with or without a prediction head; it is modified in place.
         checked: what an earlier check of the same model found, which is then not repeated.
@@ -75,10 +83,8 @@ class Model:
         self.numbers = facts.layer_indices
         self.states = self.checked.states
         self.hidden = self.checked.hidden
-        self.padding_before, self.slots_limit = (
-            self.checked.padding_before,
-            slots_limit(self.model, self.form),
-        )
+        self.padding_before = self.checked.padding_before
+        self.slots_limit = slots_limit(self.model, self.form)
 
     def __repr__(self) -> str:
         return (

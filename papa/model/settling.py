@@ -179,7 +179,8 @@ class Trial:
         self.base = cast("PreTrainedModel", full.base_model)
         self.session = session
         self.name = type(self.base).__name__
-        self.form, self.weight = PADDED, next(self.base.parameters())
+        self.form = PADDED
+        self.weight = next(self.base.parameters())
         self.undo = ExitStack()
         if self.weight.dtype not in TOLERANCE:
             raise InputError(

@@ -303,7 +303,8 @@ def check_model(value: object) -> Model:
 
 def check_stock(value: object) -> None:
     """Raise `InputError` unless `value` is a transformers model."""
-    if isinstance(value, nn.Module) and getattr(value, "config", None) is not None:
+    has_config = getattr(value, "config", None) is not None
+    if isinstance(value, nn.Module) and has_config and hasattr(value, "base_model"):
         return
     description = repr(value) if isinstance(value, str) else f"a {type(value).__name__}"
     if isinstance(value, Model):

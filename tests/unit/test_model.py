@@ -172,3 +172,13 @@ def test_a_model_in_use_is_saved_and_loaded_with_its_own_names(kind, tmp_path):
     model.full.save_pretrained(tmp_path)
     again = type(model.full).from_pretrained(tmp_path).state_dict()
     assert all(torch.equal(again[name], weight) for name, weight in expected.items())
+
+
+@pytest.mark.parametrize(
+    ("given", "described"), [("bert", "'bert'"), (torch.nn.Linear(2, 3), "a Linear")]
+)
+def test_only_a_transformers_model_is_taken(given, described):
+    if isinstance(given, torch.nn.Module):
+        given.config = {"hidden_size": 3}
+    with input_error(f"such as AutoModel loads, but {described} was given"):
+        papa.Model(given)

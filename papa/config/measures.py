@@ -93,19 +93,29 @@ class Outcomes:
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """A kind of task: what a model has to predict."""
+    """A kind of task: what a model has to predict.
 
-    name: str  # text, word, masked or next
-    description: str  # the words after "a task" in messages
-    usual_metric: str  # the default metric of such a task
-    guess: Guesser  # the best guess that ignores the input
-    labelled: bool = False  # whether a probe learns labels; if not, outcomes are losses
-    # whether a probe is trained; if not, the model's prediction head is used, and there are no seeds
+    Args:
+        name: text, word, masked or next.
+        description: the words after "a task" in messages.
+        usual_metric: the default metric of such a task.
+        guess: the best guess that ignores the input.
+        labelled: whether a probe learns labels; if not, outcomes are losses.
+        probed: whether a probe is trained; if not, the model's prediction head is used, and there are no seeds.
+        per_word: whether each word has a label and an outcome, instead of each text.
+        decoder: whether the model must be a decoder; None if it can be either.
+        right: the column of outcomes that predictions are compared with; losses are not.
+    """
+
+    name: str
+    description: str
+    usual_metric: str
+    guess: Guesser
+    labelled: bool = False
     probed: bool = True
-    per_word: bool = False  # whether each word has a label and an outcome, instead of each text
-    # whether the model must be a decoder (True), must not be one (False), or can be either (None)
+    per_word: bool = False
     decoder: bool | None = None
-    right: str = "gold"  # the column of outcomes that predictions are compared with; losses are not
+    right: str = "gold"
 
     @property
     def predictor(self) -> str:
@@ -115,34 +125,42 @@ class Target:
 
 @dataclass(frozen=True)
 class Measure:
-    """One metric, and everything that depends on it."""
+    """One metric, and everything that depends on it.
 
-    name: str  # its name in configs and tables
-    title: str  # its name for readers
-    target: Target  # what is predicted
-    counts: Callable[
-        [Outcomes], Counts
-    ]  # maps outcomes to the counts of each unit, `[unit, count]`
-    # maps summed counts `[..., count]` to scores `[...]`; an undefined score is 0
+    Args:
+        name: its name in configs and tables.
+        title: its name for readers.
+        target: what is predicted.
+        counts: maps outcomes to the counts of each unit, `[unit, count]`.
+        score: maps summed counts `[..., count]` to scores `[...]`; an undefined score is 0.
+        also_reported: other metrics of the same outcomes that are reported with this one.
+        low, high: the range of scores.
+        column: the column of `OUTCOME_TYPES` that is counted.
+        has_floors: whether higher is better, so the score has floors and a reliance.
+        log_scaled: whether a score of 0 does not mean no skill, so relative drops are undefined.
+        guess: the best guess that ignores the input, if it differs from the target's.
+        misfit: returns why label names do not fit the metric, as words after "The metric NAME"; None if they fit.
+        note: a sentence below tables that explains scores of the model's prediction head.
+        task_name: the default name that `papa init` gives to a task of this metric.
+        of_class: whether the score is about the second of two classes only.
+    """
+
+    name: str
+    title: str
+    target: Target
+    counts: Callable[[Outcomes], Counts]
     score: Callable[[Counts], np.ndarray]
-    also_reported: tuple[
-        str, ...
-    ] = ()  # other metrics of the same outcomes that are reported with this one
-    low: float = 0.0  # the range of scores
+    also_reported: tuple[str, ...] = ()
+    low: float = 0.0
     high: float = 1.0
-    column: str = "predicted"  # the column of `OUTCOME_TYPES` that is counted
-    has_floors: bool = True  # whether higher is better, so the score has floors and a reliance
-    log_scaled: bool = (
-        False  # whether a score of 0 does not mean no skill, so relative drops are undefined
-    )
-    guess: Guesser | None = (
-        None  # the best guess that ignores the input, if it differs from the target's
-    )
-    # returns why label names do not fit the metric, as words after "The metric NAME"; None if they fit
+    column: str = "predicted"
+    has_floors: bool = True
+    log_scaled: bool = False
+    guess: Guesser | None = None
     misfit: Callable[[Sequence[str]], str | None] = lambda names: None
-    note: str = ""  # a sentence below tables that explains scores of the model's prediction head
-    task_name: str = "classes"  # the default name that `papa init` gives to a task of this metric
-    of_class: bool = False  # whether the score is about the second of two classes only
+    note: str = ""
+    task_name: str = "classes"
+    of_class: bool = False
 
     @property
     def readings(self) -> tuple[str, ...]:
@@ -337,22 +355,16 @@ def target_of(name: str) -> Target:
     return next(target for target in TARGETS if target.name == name)
 
 
-_TAGS: dict[str, Any] = {"guess": _no_entity, "misfit": _not_entity_tags, "task_name": "entities"}
-_LOSS: dict[str, Any] = {"low": -math.inf, "high": 0.0, "column": "loss", "log_scaled": True}
-_NEXT = _LOSS | {
-    "task_name": "next",
-    "note": "Log-likelihood: of a validation token by the model's own head, in nats, ± half-width of the 95% interval "
-    "over texts and orders.",
-}
+_OF_LOSSES: dict[str, Any] = {"low": -math.inf, "high": 0.0, "column": "loss", "log_scaled": True}
 _METRICS = (
-    Measure("accuracy", "Accuracy", TEXT, _right, _share),
+    Measure("accuracy", "Accuracy", TEXT, counts=_right, score=_share),
     Measure(
         "f1",
         "F1",
         TEXT,
-        _binary,
-        _f1,
-        ("accuracy",),
+        counts=_binary,
+        score=_f1,
+        also_reported=("accuracy",),
         guess=_second_class,
         misfit=_not_two_labels,
         of_class=True,
@@ -361,45 +373,63 @@ _METRICS = (
         "matthews_correlation",
         "Matthews correlation",
         TEXT,
-        _by_label,
-        _matthews,
-        ("accuracy",),
+        counts=_by_label,
+        score=_matthews,
+        also_reported=("accuracy",),
         low=-1.0,
     ),
     Measure(
         "entity_f1",
         "Entity F1",
         WORD,
-        partial(_entities, letters=LETTERS),
-        _f1,
-        ("token_accuracy",),
-        **_TAGS,
+        counts=partial(_entities, letters=LETTERS),
+        score=_f1,
+        also_reported=("token_accuracy",),
+        guess=_no_entity,
+        misfit=_not_entity_tags,
+        task_name="entities",
     ),
     Measure(
-        "token_accuracy", "Token accuracy", WORD, _right, _share, ("chunk_f1",), task_name="tagging"
+        "token_accuracy",
+        "Token accuracy",
+        WORD,
+        counts=_right,
+        score=_share,
+        also_reported=("chunk_f1",),
+        task_name="tagging",
     ),
     Measure(
         "negative_log_perplexity",
         "Negative log perplexity",
         MASKED,
-        _sums,
-        _nats,
-        **_LOSS,
+        counts=_sums,
+        score=_nats,
         task_name="masked",
+        **_OF_LOSSES,
     ),
-    Measure("log_likelihood", "Log-likelihood", NEXT, _sums, _nats, ("perplexity",), **_NEXT),
+    Measure(
+        "log_likelihood",
+        "Log-likelihood",
+        NEXT,
+        counts=_sums,
+        score=_nats,
+        also_reported=("perplexity",),
+        note="Log-likelihood: of a validation token by the model's own head, in nats, ± half-width of the 95% interval "
+        "over texts and orders.",
+        task_name="next",
+        **_OF_LOSSES,
+    ),
     # like the published code, accept any label names, even tags without a type
-    Measure("chunk_f1", "Chunk F1", WORD, _entities, _f1),
+    Measure("chunk_f1", "Chunk F1", WORD, counts=_entities, score=_f1),
     Measure(
         "perplexity",
         "Perplexity",
         NEXT,
-        _sums,
-        _perplexity,
-        (),
-        1.0,
-        math.inf,
-        "loss",
+        counts=_sums,
+        score=_perplexity,
+        low=1.0,
+        high=math.inf,
+        column="loss",
         has_floors=False,
     ),
 )

@@ -229,9 +229,17 @@ def patch_own_code(model: PreTrainedModel, session: Session, undo: ExitStack) ->
     """Let a session catch the attention that a model computes in its own code; add to `undo` what ends this.
 
     Attention must go through a softmax, which fused kernels do not call, so the model computes it eagerly.
+
+    Raises:
+        InputError: the model was compiled in place, so Python does not run its code.
     """
+    if any(module._compiled_call_impl is not None for module in model.modules()):
+        raise InputError(
+            f"{type(model).__name__} was compiled with its method `compile`, so papa cannot catch its attention; load "
+            "it again, and do not compile it."
+        )
     _restore_names(model, undo)
-    for config in _configs_of(model):
+    for config in configs_of(model):
         config._attn_implementation = "eager"
     set_relative_positions(model, session, undo)
     session.catching = partial(SoftmaxReplacer, session)
@@ -251,7 +259,7 @@ def _check_session(module: nn.Module, _: object) -> None:
 def _restore_names(model: PreTrainedModel, undo: ExitStack) -> None:
     """Add to `undo` what restores the names by which a model and its submodels look up their attention."""
     # submodels may be configured with another attention; outer configs, restored first, overwrite those of submodels
-    configs = {id(config): config for config in _configs_of(model)}
+    configs = {id(config): config for config in configs_of(model)}
     for config in reversed(configs.values()):
         undo.callback(setattr, config, "_attn_implementation", config._attn_implementation)
 
@@ -259,11 +267,11 @@ def _restore_names(model: PreTrainedModel, undo: ExitStack) -> None:
 def is_patched(model: PreTrainedModel) -> bool:
     """Return whether a model has papa's attention."""
     return hasattr(model.base_model, OWN_CODE) or any(
-        config._attn_implementation == NAME for config in _configs_of(model)
+        config._attn_implementation == NAME for config in configs_of(model)
     )
 
 
-def _configs_of(model: nn.Module) -> list[PreTrainedConfig]:
+def configs_of(model: nn.Module) -> list[PreTrainedConfig]:
     """Return the configs of a model and its submodels, outer ones first."""
     configs: list[Any] = [
         module.config for module in model.modules() if hasattr(module, "set_attn_implementation")

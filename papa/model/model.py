@@ -72,7 +72,12 @@ class Model:
         self.token_budget = budget_on(self.device.type)
         """The default number of tokens per batch."""
         self.session = Session()
-        with torch.no_grad(), torch.inference_mode(False), without_hooks(model):
+        with (
+            torch.no_grad(),
+            torch.inference_mode(False),
+            torch.autocast(self.device.type, enabled=False),
+            without_hooks(model),
+        ):
             self.checked = settle(model, self.session, checked)
         self.form = self.checked.form
         facts = self.checked.facts
@@ -85,6 +90,11 @@ class Model:
         self.hidden = self.checked.hidden
         self.padding_before = self.checked.padding_before
         self.slots_limit = slots_limit(self.model, self.form)
+
+    def __deepcopy__(self, _: object) -> Model:
+        raise InputError(
+            "A papa.Model cannot be copied; copy the transformers model first, and make a papa.Model of each."
+        )
 
     def __repr__(self) -> str:
         return (

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from papa.data.packed import Examples
@@ -95,8 +96,12 @@ class _Calls:
                 check_slots(self.session.replacement, layout.n)
             return output
 
-        setattr(forward_with_session, BEGINS_PASS, True)
-        model.forward = forward_with_session
+        begun: Callable[..., object] = forward_with_session
+        if self.session.known.softmax is not None:
+            # attention is caught while Python runs the model, which compiled code does not do
+            begun = torch.compiler.disable(begun)
+        setattr(begun, BEGINS_PASS, True)
+        model.forward = begun
         if before is not None:
             undo.callback(setattr, model, "forward", before)
         undo.callback(delattr, model, "forward")

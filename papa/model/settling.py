@@ -29,6 +29,7 @@ from papa.model.check import TOLERANCE, Padding, distance, tiny_batch
 from papa.model.forms import (
     PADDED,
     Form,
+    configs_of,
     dense,
     forms_of,
     options_of,
@@ -263,11 +264,11 @@ class Trial:
 
     def _softmax_facts(self, batch: Packed) -> AttentionFacts:
         """Run a model with its own attention on a tiny batch, and return facts about its attention."""
-        recorded = recorded_calls(self.session, lambda: self.run(batch))
+        recorded, candidates = recorded_calls(self.session, lambda: self.run(batch))
         if not recorded:
             raise InputError(
-                f"{self.name} neither looks up its attention by name nor computes it as a softmax over all tokens, so "
-                "papa cannot replace it; if it was loaded with another attention, load it with "
+                f"{self.name} neither looks up its attention by name nor multiplies values by the softmax over all "
+                "tokens of each head, so papa cannot replace it; if it was loaded with another attention, load it with "
                 "attn_implementation='eager'."
             )
         heads = {call.attention.shape[1] for call in recorded}
@@ -280,6 +281,7 @@ class Trial:
         layers = len(recorded)
         calls = SoftmaxCalls(
             numbers=tuple(call.number for call in recorded),
+            candidates=candidates,
             axes=tuple(call.axes for call in recorded),
             windows=(None,) * layers,
         )
@@ -455,6 +457,7 @@ class Trial:
     def check_formula(self, batch: Packed) -> None:
         """Raise `InputError` unless the model matches the reference with half of its heads replaced."""
         if self.facts.softmax is not None:
+            self._check_kernel(batch)
             self._check_own_attention(only_last(batch))
             self._check_isolation(batch)
             return
@@ -473,6 +476,25 @@ class Trial:
         states = self.run(batch, self.replacement(constants, heads))
         with Reference(self.base, constants.to(self.weight), heads, dense(batch)[1]):
             return distance(states, PADDED.states(self.base, batch))
+
+    def _check_kernel(self, batch: Packed) -> None:
+        """Raise `InputError` if eager attention, which can be caught, differs from the model's default kernel.
+
+        With alibi, Falcon adds positions twice if it is eager.
+        """
+        if not getattr(self.base, "_supports_sdpa", False):
+            return
+        eager = self._stock_states(batch)
+        with ExitStack() as after:
+            for config in configs_of(self.base):
+                after.callback(setattr, config, "_attn_implementation", "eager")
+                config._attn_implementation = "sdpa"
+            difference = distance(eager, self._stock_states(batch))
+        if not difference <= self.tolerance:
+            raise InputError(
+                f"papa can only replace the eager attention of {self.name}, whose hidden states differ from those of "
+                f"its default kernel by {difference:.1e} (relative)."
+            )
 
     def _check_own_attention(self, text: Packed) -> None:
         """Raise `InputError` unless a text has the stock model's states if its own attention replaces all heads.
@@ -564,11 +586,11 @@ def _stop(*_: object) -> Tensor:
 
 @contextmanager
 def _eval_without_gradients(model: PreTrainedModel) -> Iterator[None]:
-    """Switch off dropout and gradients inside the `with` block."""
+    """Switch off dropout, gradients and autocast inside the `with` block."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast(model.device.type, enabled=False):
             yield
     finally:
         for module in training:

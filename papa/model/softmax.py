@@ -56,13 +56,18 @@ class SoftmaxMode(TorchFunctionMode, ABC):
         self.session = session
         self.softmaxes = 0
         """Number of calls of softmax in this pass."""
+        self.candidates = 0
+        """Number of those whose result has the shape of attention."""
         self.awaited: list[Tensor] = []
         """The attention of the last layer, and what was made from it, until it is multiplied by the values."""
         self.attention = torch.zeros(0)
 
     @abstractmethod
-    def after_softmax(self, number: int, result: Tensor) -> Tensor:
-        """Return what the model gets as the result of this call of softmax in the pass."""
+    def after_softmax(self, number: int, result: Tensor, attention: Tensor | None) -> Tensor:
+        """Return what the model gets as the result of this call of softmax in the pass.
+
+        `attention` is the result as `[example, head, query, key]`; None if its shape does not fit.
+        """
 
     @abstractmethod
     def after_product(self, product: Product, awaited: Tensor) -> Tensor:
@@ -92,7 +97,9 @@ class SoftmaxMode(TorchFunctionMode, ABC):
         result = function(*args, **keywords)
         if function in SOFTMAX and self.session.examples is not None:
             self.softmaxes += 1
-            return self.after_softmax(self.softmaxes - 1, result)
+            attention = by_head(result, self.session.layout)
+            self.candidates += attention is not None
+            return self.after_softmax(self.softmaxes - 1, result, attention)
         is_tensor = place is not None and isinstance(result, Tensor)
         if is_tensor and self.is_still_attention(result):
             self.awaited.append(result)
@@ -117,8 +124,7 @@ class SoftmaxRecorder(SoftmaxMode):
         super().__init__(session)
         self.calls: list[Recorded] = []
 
-    def after_softmax(self, number: int, result: Tensor) -> Tensor:
-        attention = by_head(result, self.session.layout)
+    def after_softmax(self, number: int, result: Tensor, attention: Tensor | None) -> Tensor:
         if attention is not None:
             self.attention = attention
             self.awaited = [result]
@@ -140,13 +146,17 @@ class SoftmaxRecorder(SoftmaxMode):
 class SoftmaxReplacer(SoftmaxMode):
     """Applies the instructions of a session to the attention, and shows it to the session's observer."""
 
-    def after_softmax(self, number: int, result: Tensor) -> Tensor:
+    def after_softmax(self, number: int, result: Tensor, attention: Tensor | None) -> Tensor:
         session = self.session
         layer = session.calls
         numbers = session.softmax_calls.numbers
+        if self.candidates > session.softmax_calls.candidates:
+            raise InputError(
+                "Attention was computed more often than the model has layers, perhaps because a hook called another "
+                "model; call it before or afterwards."
+            )
         if layer == len(numbers) or number != numbers[layer]:
             return result
-        attention = by_head(result, session.layout)
         if attention is None or attention.shape[1] != session.known.heads:
             raise InputError(
                 f"The model's softmax number {number + 1} gives {list(result.shape)}, which is not the attention of "
@@ -201,8 +211,11 @@ class Recorded:
     attention: Tensor
 
 
-def recorded_calls(session: Session, run: Callable[[], object]) -> list[Recorded]:
-    """Run a model once, and return the calls of softmax whose result is multiplied by values."""
+def recorded_calls(session: Session, run: Callable[[], object]) -> tuple[list[Recorded], int]:
+    """Run a model once, and return the calls of softmax whose result is multiplied by values.
+
+    The second result is the number of all calls whose result has the shape of attention.
+    """
     recorder = SoftmaxRecorder(session)
     catching = session.catching
     session.catching = lambda: recorder
@@ -210,7 +223,7 @@ def recorded_calls(session: Session, run: Callable[[], object]) -> list[Recorded
         run()
     finally:
         session.catching = catching
-    return recorder.calls
+    return recorder.calls, recorder.candidates
 
 
 def by_head(softmax: Tensor, examples: Examples) -> Tensor | None:

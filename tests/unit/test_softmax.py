@@ -394,6 +394,8 @@ def test_a_part_of_a_model_cannot_be_called_by_itself():
         model.full(**text_of(7))
     with input_error("already passed to papa"):
         papa.Model(copy.deepcopy(model.full))
+    with input_error("cannot be copied"):
+        copy.deepcopy(model)
 
 
 def test_a_model_cannot_be_called_by_its_own_hook():
@@ -405,6 +407,51 @@ def test_a_model_cannot_be_called_by_its_own_hook():
             stock(**inner)
         hook.remove()
         stock(**inner)
+
+
+def test_another_model_cannot_be_called_by_a_hook():
+    """Its softmaxes would be taken for those of the replaced model."""
+    stock = small_model("bloom").base_model
+    other = copy.deepcopy(stock)
+    text = text_of(7)
+    stock.get_input_embeddings().register_forward_hook(lambda *_: other(**text) and None)
+    with (
+        papa.replaced_attention(stock, uniform(stock)),
+        input_error("a hook called another model"),
+    ):
+        stock(**text)
+
+
+def test_eager_attention_that_differs_from_the_default_kernel_is_refused():
+    """Falcon adds alibi twice if it is eager."""
+    config = small_model("falcon").config
+    config.alibi = True
+    torch.manual_seed(0)
+    stock = transformers.FalconModel(config).eval()
+    refused = input_error("differ from those of its default kernel")
+    with refused, papa.replaced_attention(stock, uniform(stock)):
+        pass
+
+
+def test_a_compiled_model_runs_as_python_or_is_refused():
+    stock = small_model("bloom").base_model
+    compiled = torch.compile(stock, backend="eager")
+    with papa.replaced_attention(stock, uniform(stock)):
+        expected = stock(**text_of(7)).last_hidden_state
+        assert torch.equal(compiled(**text_of(7)).last_hidden_state, expected)
+    stock.compile(backend="eager")
+    refused = input_error("do not compile it")
+    with refused, papa.replaced_attention(stock, uniform(stock)):
+        pass
+
+
+def test_a_model_is_checked_without_autocast():
+    stock = small_model("bloom").base_model
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        papa.replaced_attention(stock, uniform(stock)),
+    ):
+        stock(**text_of(7))
 
 
 def test_gradient_checkpointing_is_refused():

@@ -32,6 +32,7 @@ import papa
 from papa.config.reading import changed, config_of, read_yaml
 from papa.data.hub import fetch
 from papa.errors import WARNING, InputError, first_line
+from papa.files import share
 from papa.jobs.stopping import resumable
 from papa.plan.batches import STUDY, JobBatch, key_in, read_job, settle
 from papa.plan.jobs import STAGES, HiddenStates
@@ -476,6 +477,7 @@ def locked(folder: Path, kind: int, taken: str) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+        share(folder / ".lock")
     except OSError as error:
         advice = "fix the cause, or run in another folder"
         raise InputError(f"{folder} is not writable ({error.strerror}); {advice}.") from None

@@ -7,6 +7,7 @@ runs no model.
 from __future__ import annotations
 
 import os
+import platform
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -47,6 +48,8 @@ ANALYSES = Path(__file__).parents[1] / "results" / "report.py"
 TOGETHER = 2 * 10**9
 """Variants share one job while their hidden states together have fewer bytes."""
 PLAN = "plan.json"
+STUDIES = "studies"
+"""The folder of the cache that lists, for each study of any user, the files that it needs."""
 Needs = dict[str, tuple[str | None, str | None]]
 """The key and the path of each input of a job; None for what is only read, or only in the key."""
 
@@ -503,6 +506,7 @@ class Plan:
     def write(self) -> None:
         """Write plan.json, and the files of the jobs; a config that is edited during a run changes no job."""
         write_json(self.content(), self.results / PLAN)
+        self._register()
         contents: dict[str, object] = {
             batch.handle_key: batch.content() for batch in self.batches if batch.lacking
         }
@@ -518,6 +522,18 @@ class Plan:
                     readers[states].append(job.output)
             contents |= {key_in(path): {"readers": paths} for path, paths in readers.items()}
         write_jobs(self.results / JOBS, contents)
+
+    def _register(self) -> None:
+        """Tell other users of the cache which of its files the study needs."""
+        folder = os.path.realpath(self.results)
+        files = {job.output for job in self.jobs}
+        files |= {str(self.data(name).path) for name in self.config.corpora_run}
+        entry = {
+            "folder": folder,
+            "host": platform.node(),
+            "files": sorted(os.path.relpath(file, self.cache) for file in files),
+        }
+        write_json(entry, self.cache / STUDIES / f"{digest_of_json(folder)}.json")
 
 
 def function_of(stage: str) -> Callable[[Sequence[Any]], str]:

@@ -25,7 +25,7 @@ from papa.config.reading import keys as keys_of
 from papa.data.digests import digest_of_file
 from papa.errors import InputError
 from papa.files import digest_of_json, digest_of_table, read_table
-from papa.jobs.inspect import unneeded
+from papa.jobs.inspect import prune, unneeded
 from papa.jobs.measure import run_here
 from papa.jobs.start import planned
 from papa.plan.execute import run
@@ -488,6 +488,29 @@ def test_a_run_with_nothing_to_do_makes_its_plan_that_of_its_folder_again(
     assert unneeded(Path("results"))
     again = planned(with_keys(CONFIG, {"run.seeds": [1]}), workflow_of())
     assert not again.plan.missing and not unneeded(Path("results"))
+
+
+@pytest.mark.usefixtures("files")
+def test_studies_that_share_a_cache_through_a_link_keep_each_others_files():
+    shared = Path("shared")
+    shared.mkdir()
+    for user, keys in (("a", {"run.seeds": [1]}), ("b", {"run.seeds": [2]})):
+        Path(user, "results").mkdir(parents=True)
+        Path(user, "results/cache").symlink_to(shared.absolute())
+        plan = Plan(config_of(with_keys(CONFIG, keys)), Path(user, "results/walk"))
+        plan.write()
+        for job in plan.jobs:
+            Path(job.output).parent.mkdir(exist_ok=True)
+            Path(job.output).touch()
+    assert not unneeded(Path("b/results"))
+    shutil.rmtree("b/results/walk")
+    unwanted = unneeded(Path("b/results"))
+    probes = [path.name for path in unwanted if path.parent.name == "probe"]
+    assert len(probes) == 6 and all("-2-" in name for name in probes)
+    prune(Path("b/results"), list(unwanted))
+    assert not unneeded(Path("a/results"))
+    kept = Plan(config_of(with_keys(CONFIG, {"run.seeds": [1]})), Path("a/results/walk"))
+    assert [batch.rule for batch in kept.missing] == ["report"]
 
 
 @pytest.mark.usefixtures("no_figures", "files")

@@ -40,7 +40,8 @@ def all_intact(folder: Path) -> None:
 def results_in(folder: Path) -> Iterator[str]:
     """Names of the files below a folder, without logs and plans."""
     for path in folder.rglob("*"):
-        if path.is_file() and path.parent.name != "jobs" and not str(path).endswith(PASSING):
+        own = path.parent.name in ("jobs", "studies")  # they have the path of the folder
+        if path.is_file() and not own and not str(path).endswith(PASSING):
             yield path.relative_to(folder).as_posix()
 
 

@@ -22,6 +22,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from io import StringIO
+from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ from papa.data.hub import fetch
 from papa.errors import WARNING, InputError, first_line
 from papa.files import share
 from papa.jobs.stopping import resumable
-from papa.plan.batches import STUDY, JobBatch, key_in, read_job, settle
+from papa.plan.batches import OTHER_FILES_MB, STUDY, JobBatch, key_in, read_job, settle
 from papa.plan.jobs import STAGES, HiddenStates
 from papa.plan.study import Plan
 from papa.plan.why import reasons
@@ -292,6 +293,14 @@ class Planned:
         """Whether the report and all of its files exist."""
         return all(map(os.path.exists, (self.report, *self.files)))
 
+    def disk_mb(self, path: str) -> int:
+        """Return the disk space of the job that makes a file."""
+        batch = self.batches.get(key_in(path))
+        if batch:
+            return batch.disk_mb
+        job = read_job(self.folder, key_in(path))
+        return job["disk_mb"] if job else OTHER_FILES_MB
+
     def needs(self, path: str, name: str) -> Sequence[str]:
         """Return the files that a rule needs to make a file; `name` is that of the input."""
         key = key_in(path)
@@ -314,6 +323,10 @@ def planned(config: Mapping[str, object], workflow: Workflow) -> Planned:
     # third of the time of a dry run of 20,000 jobs.
     gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
     atexit.register(gc.freeze)
+    # Outputs are `update` so that Snakemake does not delete them; it then misses a backup of a new file if a job fails.
+    getLogger("snakemake.logging").addFilter(
+        lambda record: "no backup found" not in record.getMessage()
+    )
     results = f"{workflow.modifier.path_modifier.prefix or ''}results"  # a module may have a prefix
     if not workflow.is_main_process:  # the config may have been edited since
         folder = f"{results}/{config['name']}"

@@ -410,6 +410,8 @@ class Plan:
         batches = [*self._of_states(jobs.values()), *self._of_files(jobs)]
         batches.append(JobBatch(Report.stage, self.config.name, [self.report]))
         batches = linked(batches)
+        for batch in batches:
+            batch.disk_mb += sum(self._bytes(self._states[path]) for path in batch.states) // 10**6
         reported = all(map(os.path.exists, [self.report.output, *self.report_files]))
         find_missing(batches, reported, self._forced)
         return batches

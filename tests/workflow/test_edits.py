@@ -547,6 +547,16 @@ def test_the_report_follows_names_and_deleted_files():
 
 
 @pytest.mark.usefixtures("files")
+def test_jobs_ask_for_the_disk_space_of_the_hidden_states_that_they_write_or_read(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(Plan, "_bytes", lambda plan, job: 3_000_000_000)
+    asked = {(batch.rule, batch.disk_mb) for batch in plan_of(CONFIG, Path("s")).batches}
+    others = {(rule, 1000) for rule in ("tokenize", "average", "learn_lambda", "report")}
+    assert asked == others | {("hidden_states", 4000), ("probe", 4000)}
+
+
+@pytest.mark.usefixtures("files")
 def test_averages_of_one_corpus_are_one_job():
     plan = plan_of(with_keys(CONFIG, {"floors": ["zeros", "mean-output"]}), Path("s"))
     [batch] = [batch for batch in plan.missing if batch.rule == "average"]

@@ -149,9 +149,8 @@ def share(path: Path) -> None:
     of_group = stat.S_ISGID | stat.S_IWGRP
     if path.parent.stat().st_mode & of_group == of_group:
         own = path.stat()
-        allowed = 0o2070 if stat.S_ISDIR(own.st_mode) else 0o060
-        if own.st_uid == os.geteuid() and own.st_mode & allowed != allowed:
-            path.chmod(stat.S_IMODE(own.st_mode) | allowed)
+        if own.st_uid == os.geteuid():
+            path.chmod(stat.S_IMODE(own.st_mode) | (0o2070 if path.is_dir() else 0o060))
 
 
 def checkpoint_of(path: PathLike) -> Path:

@@ -35,7 +35,7 @@ from papa.data.hub import fetch
 from papa.errors import WARNING, InputError, first_line
 from papa.files import share
 from papa.jobs.stopping import resumable
-from papa.plan.batches import OTHER_FILES_MB, STUDY, JobBatch, key_in, read_job, settle
+from papa.plan.batches import STUDY, JobBatch, key_in, read_job, settle
 from papa.plan.jobs import STAGES, HiddenStates
 from papa.plan.study import Plan
 from papa.plan.why import reasons
@@ -294,12 +294,8 @@ class Planned:
         return all(map(os.path.exists, (self.report, *self.files)))
 
     def disk_mb(self, path: str) -> int:
-        """Return the disk space of the job that makes a file."""
-        batch = self.batches.get(key_in(path))
-        if batch:
-            return batch.disk_mb
-        job = read_job(self.folder, key_in(path))
-        return job["disk_mb"] if job else OTHER_FILES_MB
+        """Return the disk space of the job that makes a file; a job that runs asks for none."""
+        return self.batches[key_in(path)].disk_mb if self.plan else 0
 
     def needs(self, path: str, name: str) -> Sequence[str]:
         """Return the files that a rule needs to make a file; `name` is that of the input."""

@@ -100,7 +100,6 @@ class JobBatch:
             "marker": self.marker,
             "forced": self.forced,
             "inputs": self.inputs(),
-            "disk_mb": self.disk_mb,
             "jobs": [job.content() for job in self.lacking],
         }
 

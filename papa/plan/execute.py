@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from papa.errors import InputError, first_line, without_secrets
+from papa.errors import InputError, first_line, format_bytes, without_secrets
 from papa.files import PathLike, replacing
 from papa.jobs import gpu
 from papa.jobs.stopping import stop_once
@@ -108,7 +108,9 @@ def process(name: str, path: Path, threads: str) -> Iterator[Say]:
             return SystemExit(code)
 
         def say(result: str) -> None:
+            peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             line = f"{name}: {result} ({time.monotonic() - begin:.0f} s)"
+            log.info("peak memory: %s", format_bytes(peak))
             print(line, file=sys.stderr, flush=True)
             _show(line, sys.stdout)
 

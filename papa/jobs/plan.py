@@ -261,7 +261,7 @@ def _passes(batch: JobBatch) -> float:
         case LearnLambda():
             return BACKWARD
         case ProbeEncoder(training=training):
-            trained = batch.jobs[0].about["variant"].get("trained", False)
+            trained = batch.jobs[0].variant.trained
             return max(len(batch.jobs) * training.epochs, 1) * (BACKWARD if trained else 1)
         case Probe(training=training):
             return float(PROBE_SHARE * len(batch.jobs) * training.epochs)

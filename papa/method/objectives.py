@@ -142,7 +142,7 @@ def objective_of(
     target = job.settings.target
     objective: Objective
     if target.labelled:
-        labels = GoldLabels.read(job.reads["labels"], f"label {job.about['task']}", splits["train"])
+        labels = GoldLabels.read(job.reads["labels"], job.label, splits["train"])
         objective = Labelled(splits, sizes, labels)
     elif model is None:
         raise RuntimeError(f"{target.name} needs the model")

@@ -243,21 +243,23 @@ class Plan:
         return {"labels": (data.facts["digests"]["train"][f"label {task}"], str(data.path))}
 
     def _of_task(self, task: str, seed: int, training: Training) -> dict[str, Any]:
-        target, config = self.config.tasks[task].target, self.config
-        common = {
-            "kind": target.name,
+        return {
+            "kind": self.config.tasks[task].target.name,
             "training": training,
             "seed": seed,
-            "precision": config.precision,
+            "precision": self.config.precision,
+            "encoder_dropout": self.config.encoder_dropout,
         }
-        return common | {"encoder_dropout": config.encoder_dropout}
 
     @cache  # noqa: B019
     def weights(self, model: str, task: str, constant: Constant, order: str, seed: int) -> AnyJob:
         """Return the job of the weights of heads: λ, or gradients."""
         block, gradient = self.config.tasks[task], order not in BY_LAMBDA
-        training = Training.of_probe(block, block.batch_size) if gradient else None
-        training = training or Training.of(block, self.config.ranking.epochs)
+        training = (
+            Training.of_probe(block, block.batch_size)
+            if gradient
+            else Training.of(block, self.config.ranking.epochs)
+        )
         learned = "gradient" if gradient else "lambda"
         settings = LearnLambda(
             **self._of_task(task, seed, training), constant=constant.start, weights=learned
@@ -330,10 +332,15 @@ class Plan:
                 "states": (states.key, states.output),
             }
         needs |= self._labels(task)
-        parts = {"constant": variant.constant, "order": variant.order}
-        about: dict[str, Any] = {"model": model, "task": task, "corpus": block.corpus}
-        about |= {name: None if part is None else part.name for name, part in parts.items()}
-        about |= {"fraction": str(variant.fraction), "metric": block.metric}
+        about: dict[str, Any] = {
+            "model": model,
+            "task": task,
+            "corpus": block.corpus,
+            "constant": variant.constant and variant.constant.name,
+            "order": variant.order and variant.order.name,
+            "fraction": str(variant.fraction),
+            "metric": block.metric,
+        }
         cluster, data = self.config.corpora[block.corpus].cluster, self.data(block.corpus)
         drawn: Needs = {}
         if isinstance(cluster, str):

@@ -18,7 +18,7 @@ except ModuleNotFoundError:
     raise SystemExit("Error: the workflow needs papa: pip install 'papa-attention[workflow]'.")
 if missing := missing_extra("workflow", "The workflow"):
     raise SystemExit(f"Error: {missing}")
-from papa.jobs.start import end, planned
+from papa.run.start import end, planned
 
 # Snakemake adds the prefix of a module to the paths of rules.
 PREFIX = workflow.modifier.path_modifier.prefix or ""
@@ -39,7 +39,7 @@ RESULTS = STUDY.folder.removeprefix(PREFIX)
 MADE_FROM = STUDY.report.removeprefix(PREFIX)
 LOGS = f"{RESULTS}/logs"
 CAPTION = "workflow/report.rst"
-MAKE = f"trap '' INT; {shlex.quote(sys.executable)} -P -m papa.plan.execute {STUDY.folder} {{output[0]:q}} {{threads}} {{log}}"
+MAKE = f"trap '' INT; {shlex.quote(sys.executable)} -P -m papa.run.execute {STUDY.folder} {{output[0]:q}} {{threads}} {{log}}"
 
 
 def without_prefix(paths):

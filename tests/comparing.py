@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from papa.commands.inspect import READERS, inspect
 from papa.files import read_provenance, read_table
-from papa.jobs.inspect import READERS, inspect
 
 DRAWN = (".svg", ".png", ".html")
 PASSING = (".log", "/.lock", "/plan.json", "/.snakemake_timestamp")

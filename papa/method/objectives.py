@@ -18,7 +18,7 @@ from papa.method.objective import IGNORED, Batch, Objective, OutcomesBySplit, ou
 from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
 from papa.method.token_prediction import MaskedTokens, Masking, NextTokens
 from papa.model.model import Model
-from papa.plan.jobs import Job, OfTask
+from papa.stages import Job, OfTask
 
 if TYPE_CHECKING:
     import pyarrow as pa

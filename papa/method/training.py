@@ -27,7 +27,7 @@ from papa.method.variants import replaced_by
 from papa.model.load import model_of
 from papa.model.model import Model
 from papa.model.replacement import Head, Replacement, replaced_in
-from papa.plan.jobs import Job, Probe, ProbeEncoder
+from papa.stages import Job, Probe, ProbeEncoder
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from typing import Any
 
 from papa.errors import InputError
 from papa.files import KEY_DIGITS, PathLike
-from papa.plan.jobs import STAGES, AnyJob, HiddenStates, Report
+from papa.stages import STAGES, AnyJob, HiddenStates, Report
 
 JOBS = "jobs"
 """The folder with one small file for each job of Snakemake that has something to do. A job reads only its own."""

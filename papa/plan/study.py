@@ -24,7 +24,7 @@ from papa.data.weights import ModelFiles, model_source
 from papa.errors import InputError, first_line
 from papa.files import KEY_DIGITS, PathLike, Record, digest_of_json, read_json, write_json
 from papa.plan.batches import JOBS, STUDY, JobBatch, find_missing, key_in, linked, write_jobs
-from papa.plan.jobs import (
+from papa.stages import (
     LONGEST_NAME,
     STAGES,
     AnyJob,

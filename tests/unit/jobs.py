@@ -17,7 +17,8 @@ from papa.method.averaging import average_corpus
 from papa.method.head_weights import learn_weights
 from papa.method.states import store_states
 from papa.method.training import train_probes
-from papa.plan.jobs import (
+from papa.results.finished import item_values
+from papa.stages import (
     Average,
     HiddenStates,
     Job,
@@ -27,7 +28,6 @@ from papa.plan.jobs import (
     Tokenize,
     Training,
 )
-from papa.results.finished import item_values
 
 TRAINING = Training(learning_rate=1e-2, batch_size=5, epochs=3)
 MACHINE = Machine(device="cpu", token_budget=37)

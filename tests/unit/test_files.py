@@ -16,8 +16,8 @@ import torch
 
 from papa import files
 from papa.errors import DamagedArtefact, InputError
-from papa.jobs.start import locked
 from papa.method import hdf5
+from papa.run.start import locked
 
 RECORD = files.Record("average", 3, {"model": {"name": "é"}, "part": "1of1"}, {"tokens": "abc"})
 TABLE = pa.table(

@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from papa.cli import app
+from papa.commands.inspect import prune, unneeded
 from papa.files import checkpoint_of, write_json
-from papa.jobs.inspect import prune, unneeded
-from papa.jobs.start import locked
 from papa.plan.study import PLAN, STUDIES
+from papa.run.start import locked
 
 NAMES = {
     name: f"{name}-{number:016x}"

@@ -20,16 +20,16 @@ from test_decoder import write_decoder
 from tiny import ABSENT, ROWS, WORDS, Copy, with_keys, workflow_of, write_data, write_model
 from tiny import CONFIG as TINY
 
+from papa.commands.inspect import prune, unneeded
+from papa.commands.measure import run_here
 from papa.config.reading import config_of
 from papa.config.reading import keys as keys_of
 from papa.data.digests import digest_of_file
 from papa.errors import InputError
 from papa.files import digest_of_json, digest_of_table, read_table
-from papa.jobs.inspect import prune, unneeded
-from papa.jobs.measure import run_here
-from papa.jobs.start import planned
-from papa.plan.execute import run
 from papa.plan.study import Plan
+from papa.run.execute import run
+from papa.run.start import planned
 
 STEPS = 12
 """Steps of the walk; each costs about two runs of the study."""

@@ -24,7 +24,7 @@ import pytest
 from comparing import all_intact, results_in, same_results
 from tiny import CONFIG, REPOSITORY, Copy, with_keys, workflow_of
 
-from papa.jobs.start import planned
+from papa.run.start import planned
 
 pytestmark = pytest.mark.slow
 RESULTS = Path("results/tiny")
@@ -302,7 +302,7 @@ def test_a_job_reads_only_the_plan(unfinished, monkeypatch):
     for batch in before.plan.missing:
         for name, paths in batch.inputs().items():
             assert after.needs(batch.handle, name) == before.needs(batch.handle, name) == paths
-    words = ["-m", "papa.plan.execute", before.folder, f"none-{'0' * 16}.h5", "1", "log"]
+    words = ["-m", "papa.run.execute", before.folder, f"none-{'0' * 16}.h5", "1", "log"]
     late = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
     assert (
         late.returncode == 1

@@ -8,8 +8,8 @@ import yaml
 from tiny import CONFIG, JOBS, REPOSITORY
 
 from papa.config.reading import config_of
-from papa.plan.jobs import STAGES
 from papa.plan.study import Plan
+from papa.stages import STAGES
 
 PROFILES = {
     path.parent.name: yaml.safe_load(path.read_text("utf-8"))

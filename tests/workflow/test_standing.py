@@ -88,7 +88,7 @@ def test_snakemake_lists_and_reports_its_files(computed, tmp_path):
 def test_a_dry_run_lists_jobs_and_commands(fresh):
     fresh.write(CONFIG)
     assert printed(fresh, "-n").count("\nrule probe:") == JOBS["probe"]
-    assert printed(fresh, "-n", "-p").count("-m papa.plan.execute results/tiny ") == sum(
+    assert printed(fresh, "-n", "-p").count("-m papa.run.execute results/tiny ") == sum(
         JOBS.values()
     )
 

@@ -20,9 +20,9 @@ from papa.files import (
     read_provenance,
     read_tensors,
 )
-from papa.jobs.start import locked
-from papa.plan.jobs import STAGES
 from papa.plan.study import PLAN, STUDIES
+from papa.run.start import locked
+from papa.stages import STAGES
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -29,7 +29,11 @@ from papa.errors import WARNING, InputError, count, format_bytes, format_duratio
 from papa.method.token_prediction import LOGITS_AT_ONCE
 from papa.model.load import model_of
 from papa.plan.batches import JobBatch
-from papa.plan.jobs import (
+from papa.plan.study import Plan
+from papa.plan.why import reasons
+from papa.results.statistics import UNSEEN_UNITS, smallest_margin
+from papa.results.table import Table, printable
+from papa.stages import (
     AnyJob,
     Average,
     HiddenStates,
@@ -39,10 +43,6 @@ from papa.plan.jobs import (
     Report,
     Tokenize,
 )
-from papa.plan.study import Plan
-from papa.plan.why import reasons
-from papa.results.statistics import UNSEEN_UNITS, smallest_margin
-from papa.results.table import Table, printable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -16,11 +16,11 @@ from typing import Any, TextIO
 
 from papa.errors import InputError, first_line, format_bytes, without_secrets
 from papa.files import PathLike, replacing
-from papa.jobs import gpu
-from papa.jobs.stopping import stop_once
 from papa.plan.batches import key_in, read_job
-from papa.plan.jobs import STAGES, Job, Report
 from papa.plan.study import function_of, read_plan
+from papa.run import gpu
+from papa.run.stopping import stop_once
+from papa.stages import STAGES, Job, Report
 
 Say = Callable[[str], None]
 log = logging.getLogger(__name__)

@@ -12,8 +12,13 @@ if not workflow.configfiles:
     configfile: "config/config.yaml"
 
 
-from papa.errors import InputError
-from papa.jobs.start import end, planned
+try:
+    from papa.errors import InputError, missing_extra
+except ModuleNotFoundError:
+    raise SystemExit("Error: the workflow needs papa: pip install 'papa-attention[workflow]'.")
+if missing := missing_extra("workflow", "The workflow"):
+    raise SystemExit(f"Error: {missing}")
+from papa.run.start import end, planned
 
 # Snakemake adds the prefix of a module to the paths of rules.
 PREFIX = workflow.modifier.path_modifier.prefix or ""
@@ -34,7 +39,7 @@ RESULTS = STUDY.folder.removeprefix(PREFIX)
 MADE_FROM = STUDY.report.removeprefix(PREFIX)
 LOGS = f"{RESULTS}/logs"
 CAPTION = "workflow/report.rst"
-MAKE = f"trap '' INT; {shlex.quote(sys.executable)} -P -m papa.plan.execute {STUDY.folder} {{output[0]:q}} {{threads}} {{log}}"
+MAKE = f"trap '' INT; {shlex.quote(sys.executable)} -P -m papa.run.execute {STUDY.folder} {{output[0]:q}} {{threads}} {{log}}"
 
 
 def without_prefix(paths):
@@ -54,9 +59,15 @@ def reported(folder):
     return [update(report(path, caption=CAPTION, category=folder)) for path in paths]
 
 
+# All running jobs share a limit such as `--resources disk_mb=500000`, also on a cluster.
+resource_scopes:
+    disk_mb="global",
+
+
 def request(megabytes, minutes):
-    """Memory and walltime of a job; one that failed gets twice as much, and resumes at its last checkpoint."""
+    """What a job needs; one that failed gets twice the memory and walltime, and resumes at its last checkpoint."""
     return {
+        "disk_mb": lambda wildcards: STUDY.disk_mb(getattr(wildcards, "file", MADE_FROM)),
         "mem_mb": lambda wildcards, attempt: attempt * megabytes,
         "runtime": lambda wildcards, attempt: attempt * minutes,
     }

@@ -31,9 +31,9 @@ from safetensors.torch import load_file
 from benchmarks.parts import AVERAGE
 from papa.config.settings import Config, Machine
 from papa.data.weights import locate
-from papa.jobs.start import ALLOCATOR
 from papa.method.averages import Constants
 from papa.plan.study import Plan
+from papa.run.start import ALLOCATOR
 
 HERE = Path(__file__).parent
 CORPUS = {

@@ -24,10 +24,10 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoTokenizer
 
 import papa
+from papa.commands.measure import run_here
 from papa.config.reading import config_of
 from papa.errors import count
 from papa.files import read_table
-from papa.jobs.measure import run_here
 from papa.model.replacement import AnyConstants
 from papa.plan.study import Plan
 from papa.results.reliance import replaceable

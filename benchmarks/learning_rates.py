@@ -17,10 +17,10 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from papa.commands.measure import run_here
 from papa.config.reading import config_of, read_config
 from papa.config.settings import Config
 from papa.files import read_facts, read_table
-from papa.jobs.measure import run_here
 from papa.plan.study import Plan
 
 RATES = (1e-4, 3e-4, 1e-3)

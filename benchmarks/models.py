@@ -330,7 +330,7 @@ def updated(page: str, records: list[dict[str, Any]]) -> str:
     """Return the page with these findings in its numbers and tables, each of which has a row already."""
     from importlib.metadata import version
 
-    from papa.jobs.verify import table_of
+    from papa.commands.verify import table_of
     from papa.results.table import escape_markdown
 
     packed, compact, padded, rest = (

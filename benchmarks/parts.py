@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from papa.plan.jobs import AnyJob
+    from papa.stages import AnyJob
 
 Settings = dict[str, Any]
 Report = dict[str, Any]
@@ -27,7 +27,7 @@ AVERAGE = "published-average.safetensors"
 def job_of(settings: Settings, stage: str) -> AnyJob:
     """Return the job of a stage at the fraction and with the seed of the settings, from the plan in the work folder."""
     from papa.plan.batches import JOBS
-    from papa.plan.jobs import HiddenStates, Job
+    from papa.stages import HiddenStates, Job
 
     fraction = str(settings["fraction"])
     seed = settings.get("seed", 1)

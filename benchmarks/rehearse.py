@@ -204,7 +204,7 @@ def run(config: dict[str, Any], work: Path, cores: int) -> None:
             time.sleep(0.1)
             for child in process.children(recursive=True):
                 with suppress(psutil.Error, OSError, StopIteration):
-                    if "papa.plan.execute" in (words := child.cmdline()):
+                    if "papa.run.execute" in (words := child.cmdline()):
                         seconds = sum(child.cpu_times()[:2])
                         peak = peak_memory(str(child.pid))
                         seen[child.pid] = {

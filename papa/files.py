@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -122,6 +123,7 @@ def replacing(path: PathLike) -> Iterator[Path]:
     temporary = target.with_name(f"{begin}{os.getpid()}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        share(target.parent)
         for leftover in target.parent.glob(f"{glob.escape(begin)}*.partial"):
             if leftover == temporary or not _is_running(
                 leftover.name.removeprefix(begin).removesuffix(".partial")
@@ -130,6 +132,7 @@ def replacing(path: PathLike) -> Iterator[Path]:
         yield temporary
         with open(temporary, "rb+") as written:
             os.fsync(written.fileno())
+        share(temporary)
         os.replace(temporary, target)
     except OSError as error:
         reason = f"{target} could not be written ({_reason(error)})"
@@ -139,6 +142,15 @@ def replacing(path: PathLike) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def share(path: Path) -> None:
+    """Let the group change a file or folder if its folder is one of a group (setgid, writable), whatever the umask."""
+    of_group = stat.S_ISGID | stat.S_IWGRP
+    if path.parent.stat().st_mode & of_group == of_group:
+        own = path.stat()
+        if own.st_uid == os.geteuid():
+            path.chmod(stat.S_IMODE(own.st_mode) | (0o2070 if path.is_dir() else 0o060))
 
 
 def checkpoint_of(path: PathLike) -> Path:

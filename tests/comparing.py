@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from papa.commands.inspect import READERS, inspect
 from papa.files import read_provenance, read_table
-from papa.jobs.inspect import READERS, inspect
 
 DRAWN = (".svg", ".png", ".html")
 PASSING = (".log", "/.lock", "/plan.json", "/.snakemake_timestamp")
@@ -40,7 +40,8 @@ def all_intact(folder: Path) -> None:
 def results_in(folder: Path) -> Iterator[str]:
     """Names of the files below a folder, without logs and plans."""
     for path in folder.rglob("*"):
-        if path.is_file() and path.parent.name != "jobs" and not str(path).endswith(PASSING):
+        own = path.parent.name in ("jobs", "studies")  # they have the path of the folder
+        if path.is_file() and not own and not str(path).endswith(PASSING):
             yield path.relative_to(folder).as_posix()
 
 

@@ -19,10 +19,10 @@ from papa.config.variant import Constant, Order, Variant
 from papa.data.prepare import Prepared
 from papa.data.weights import ModelFiles
 from papa.files import write_table
-from papa.plan.jobs import AnyJob, Job, Report
 from papa.plan.study import Plan
 from papa.results.finished import Finished
 from papa.results.report import write_report
+from papa.stages import AnyJob, Job, Report
 
 LAYERS = 3
 HEADS = 5

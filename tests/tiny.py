@@ -157,8 +157,8 @@ class Copy:
         """
         import pytest
 
+        from papa.commands.measure import run_here
         from papa.config.reading import config_of
-        from papa.jobs.measure import run_here
         from papa.plan.study import Plan
 
         self.write(config)

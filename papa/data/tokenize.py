@@ -24,7 +24,7 @@ from papa.data.prepare import TEXTS
 from papa.data.weights import folder_of_model, loading_error, predicts_next
 from papa.errors import WARNING, InputError, count
 from papa.files import PathLike, Record, read_table, writing_table
-from papa.plan.jobs import Job, Tokenize
+from papa.stages import Job, Tokenize
 
 if TYPE_CHECKING:
     import pyarrow as pa

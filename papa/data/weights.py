@@ -20,7 +20,7 @@ from papa.data.digests import digest_of_file
 from papa.data.hub import CONFIGS_AND_TOKENIZERS, download, folder_of, is_local, refusal
 from papa.errors import InputError, first_line
 from papa.files import digest_of_json
-from papa.plan.jobs import AnyJob
+from papa.stages import AnyJob
 
 Facts = dict[str, object]
 """The content of a model's config.json."""

@@ -20,7 +20,7 @@ from papa.model.budget import TokenBudget, memory_of
 from papa.model.load import model_of
 from papa.model.model import Batches, Model, check_model, packed_batches
 from papa.model.replacement import ObservedLayer
-from papa.plan.jobs import Average, Job
+from papa.stages import Average, Job
 
 log = logging.getLogger(__name__)
 SHARE_OF_GPU = 0.85

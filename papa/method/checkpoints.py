@@ -21,7 +21,7 @@ from papa.errors import DamagedArtefact, InputError
 from papa.files import PACKAGES, checkpoint_of, digest_of_json, read_tensors, write_tensors
 
 if TYPE_CHECKING:
-    from papa.plan.jobs import AnyJob
+    from papa.stages import AnyJob
 
 log = logging.getLogger(__name__)
 

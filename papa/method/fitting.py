@@ -23,7 +23,7 @@ from papa.method.objective import Objective, States
 from papa.model.budget import BatchParts
 
 if TYPE_CHECKING:
-    from papa.plan.jobs import OfTask
+    from papa.stages import OfTask
 
 
 @dataclass(frozen=True)

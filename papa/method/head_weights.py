@@ -28,7 +28,7 @@ from papa.model.budget import BatchParts
 from papa.model.load import model_of
 from papa.model.model import Model
 from papa.model.replacement import AnyConstants, Mix, Replacement
-from papa.plan.jobs import Job, LearnLambda, OfTask
+from papa.stages import Job, LearnLambda, OfTask
 
 
 def learn_weights(jobs: Sequence[Job[LearnLambda]]) -> str:

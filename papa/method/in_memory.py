@@ -18,7 +18,7 @@ from papa.method.probes import ProbeSizes
 from papa.method.token_prediction import NextTokens
 from papa.model.model import Batches, Model, check_model, packed_batches
 from papa.model.replacement import AnyConstants, check_slots
-from papa.plan.jobs import OfTask, Training
+from papa.stages import OfTask, Training
 
 LabelValues: TypeAlias = Sequence[str] | Sequence[int] | Tensor
 """One label for each example of all batches; or whole numbers `[example, slot]`, -100 for slots without a label."""

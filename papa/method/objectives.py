@@ -18,7 +18,7 @@ from papa.method.objective import IGNORED, Batch, Objective, OutcomesBySplit, ou
 from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
 from papa.method.token_prediction import MaskedTokens, Masking, NextTokens
 from papa.model.model import Model
-from papa.plan.jobs import Job, OfTask
+from papa.stages import Job, OfTask
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,7 +142,7 @@ def objective_of(
     target = job.settings.target
     objective: Objective
     if target.labelled:
-        labels = GoldLabels.read(job.reads["labels"], f"label {job.about['task']}", splits["train"])
+        labels = GoldLabels.read(job.reads["labels"], job.label, splits["train"])
         objective = Labelled(splits, sizes, labels)
     elif model is None:
         raise RuntimeError(f"{target.name} needs the model")

@@ -21,7 +21,7 @@ from papa.model.budget import TokenBudget
 from papa.model.load import model_of
 from papa.model.model import Model, stacked
 from papa.model.replacement import Replacement, replaced_in
-from papa.plan.jobs import HiddenStates, Job
+from papa.stages import HiddenStates, Job
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from papa.method.variants import replaced_by
 from papa.model.load import model_of
 from papa.model.model import Model
 from papa.model.replacement import Head, Replacement, replaced_in
-from papa.plan.jobs import HiddenStates, Job, Probe, ProbeEncoder
+from papa.stages import Job, Probe, ProbeEncoder
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def _streamed(job: Job[Probe], splits: Mapping[str, Tokens]) -> Iterator[StateSo
     They are rounded like stored ones, unless constants are trained or no probe learns labels: such states are
     never stored and stay float32.
     """
-    variant = HiddenStates.model_validate(job.about["variant"])
+    variant = job.variant
     target = job.settings.target
     slots = splits["train"].n
     if variant.trained and not target.labelled:

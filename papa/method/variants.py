@@ -19,7 +19,7 @@ from papa.files import PathLike, read_table
 from papa.method.averages import Constants, data_free_matrix
 from papa.model.model import Model
 from papa.model.replacement import Head, Loaded
-from papa.plan.jobs import HiddenStates, Job, Settings
+from papa.stages import HiddenStates, Job, Settings
 
 
 def replaced_by(

@@ -34,7 +34,7 @@ from papa.files import KEY_DIGITS, PACKAGES, Record, opened_table, read_json, wr
 from papa.model.check import refused
 from papa.model.model import Model, check_stock
 from papa.model.settling import Checked
-from papa.plan.jobs import AnyJob
+from papa.stages import AnyJob
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel

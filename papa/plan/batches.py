@@ -20,10 +20,12 @@ from typing import Any
 
 from papa.errors import InputError
 from papa.files import KEY_DIGITS, PathLike
-from papa.plan.jobs import STAGES, AnyJob, HiddenStates, Report
+from papa.stages import STAGES, AnyJob, HiddenStates, Report
 
 JOBS = "jobs"
 """The folder with one small file for each job of Snakemake that has something to do. A job reads only its own."""
+OTHER_FILES_MB = 1000
+"""Space for what a job writes, but for hidden states."""
 STUDY = "study"
 """The name of the file with what the rules need to know of the study."""
 
@@ -38,6 +40,7 @@ class JobBatch:
         jobs: all jobs, in the order in which they run.
         marker: for hidden states, an empty file; it is their handle, because the states may be deleted.
         needs: the batches whose files the jobs read, by the name of the input.
+        disk_mb: the disk space of the hidden states that the jobs write or read, and some for other files.
         lacking: the jobs that have to run, because their files are missing or their rule is forced.
         forced: whether the jobs run although their files exist.
     """
@@ -47,6 +50,7 @@ class JobBatch:
     jobs: list[AnyJob]
     marker: str | None = None
     needs: dict[str, list[JobBatch]] = field(default_factory=dict)
+    disk_mb: int = OTHER_FILES_MB
     lacking: Sequence[AnyJob] = ()
     forced: bool = False
 
@@ -63,6 +67,13 @@ class JobBatch:
     def handle_key(self) -> str:
         """The name of the file of this batch in the folder of the jobs' files."""
         return key_in(self.handle)
+
+    @property
+    def states(self) -> set[str]:
+        """The hidden states that the jobs write or read."""
+        if self.marker:
+            return {job.output for job in self.jobs}
+        return {job.reads["states"] for job in self.jobs if "states" in job.reads}
 
     @property
     def all_needs(self) -> list[JobBatch]:

@@ -7,6 +7,7 @@ runs no model.
 from __future__ import annotations
 
 import os
+import platform
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +24,7 @@ from papa.data.weights import ModelFiles, model_source
 from papa.errors import InputError, first_line
 from papa.files import KEY_DIGITS, PathLike, Record, digest_of_json, read_json, write_json
 from papa.plan.batches import JOBS, STUDY, JobBatch, find_missing, key_in, linked, write_jobs
-from papa.plan.jobs import (
+from papa.stages import (
     LONGEST_NAME,
     STAGES,
     AnyJob,
@@ -47,6 +48,8 @@ ANALYSES = Path(__file__).parents[1] / "results" / "report.py"
 TOGETHER = 2 * 10**9
 """Variants share one job while their hidden states together have fewer bytes."""
 PLAN = "plan.json"
+STUDIES = "studies"
+"""The folder of the cache that lists, for each study of any user, the files that it needs."""
 Needs = dict[str, tuple[str | None, str | None]]
 """The key and the path of each input of a job; None for what is only read, or only in the key."""
 
@@ -159,13 +162,31 @@ class Plan:
         files = self.model(name)
         return {"model": (files.digest, files.folder), "checks": (None, str(self.cache / "check"))}
 
-    def _job(self, settings: Settings, name: str, needs: Needs, about: dict[str, Any]) -> AnyJob:
+    def _job(
+        self,
+        settings: Settings,
+        name: str,
+        needs: Needs,
+        about: dict[str, Any],
+        variant: HiddenStates | None = None,
+    ) -> AnyJob:
         states = settings.stage == HiddenStates.stage
         folder = self.results / "states" if states else self.cache / settings.stage
         inputs = {need: key for need, (key, _) in needs.items() if key is not None}
         reads = {need: path for need, (_, path) in needs.items() if path is not None}
         machine = Machine(device=self.machine.device, token_budget=self.machine.token_budget)
-        job = Job(settings, inputs, reads, name, str(folder), about, machine)
+        label = f"label {about['task']}" if "labels" in reads else ""
+        job = Job(
+            settings,
+            inputs,
+            reads,
+            name,
+            str(folder),
+            about,
+            label,
+            variant or HiddenStates(),
+            machine,
+        )
         path = self._made(folder).setdefault(job.key[:KEY_DIGITS], job.output)
         return job if path == job.output else job.named_like(path)
 
@@ -222,21 +243,23 @@ class Plan:
         return {"labels": (data.facts["digests"]["train"][f"label {task}"], str(data.path))}
 
     def _of_task(self, task: str, seed: int, training: Training) -> dict[str, Any]:
-        target, config = self.config.tasks[task].target, self.config
-        common = {
-            "kind": target.name,
+        return {
+            "kind": self.config.tasks[task].target.name,
             "training": training,
             "seed": seed,
-            "precision": config.precision,
+            "precision": self.config.precision,
+            "encoder_dropout": self.config.encoder_dropout,
         }
-        return common | {"encoder_dropout": config.encoder_dropout}
 
     @cache  # noqa: B019
     def weights(self, model: str, task: str, constant: Constant, order: str, seed: int) -> AnyJob:
         """Return the job of the weights of heads: λ, or gradients."""
         block, gradient = self.config.tasks[task], order not in BY_LAMBDA
-        training = Training.of_probe(block, block.batch_size) if gradient else None
-        training = training or Training.of(block, self.config.ranking.epochs)
+        training = (
+            Training.of_probe(block, block.batch_size)
+            if gradient
+            else Training.of(block, self.config.ranking.epochs)
+        )
         learned = "gradient" if gradient else "lambda"
         settings = LearnLambda(
             **self._of_task(task, seed, training), constant=constant.start, weights=learned
@@ -255,12 +278,19 @@ class Plan:
             settings, f"{model}-{task}-{constant.untrained}-{learned}-{seed}", needs, about
         )
 
-    @cache  # noqa: B019
-    def states(self, model: str, task: str, variant: Variant) -> AnyJob:
-        """Return the job of the hidden states of a task's corpus under a variant."""
-        constant, order, corpus = variant.constant, variant.order, self.config.tasks[task].corpus
+    def _order_of(self, model: str, task: str, variant: Variant) -> AnyJob | None:
+        """Return the job of the weights that order the heads of a variant; None if none do."""
+        constant, order = variant.constant, variant.order
+        if constant is None or order is None or not order.by_weight:
+            return None
+        untrained = Constant(constant.start, constant.corpus)
+        return self.weights(model, task, untrained, order.base, order.draw or 0)
+
+    def _settings_of(self, variant: Variant) -> HiddenStates:
+        """Return the settings of the hidden states of a variant."""
+        constant, order = variant.constant, variant.order
         listed = self.config.lists.get(order.name) if order else None
-        settings = HiddenStates(
+        return HiddenStates(
             constant=constant.start if constant else None,
             trained=variant.trained,
             order=order.name if order and not listed else None,
@@ -269,21 +299,20 @@ class Plan:
             fraction=str(variant.fraction),
             precision=self.config.precision,
         )
+
+    @cache  # noqa: B019
+    def states(self, model: str, task: str, variant: Variant) -> AnyJob:
+        """Return the job of the hidden states of a task's corpus under a variant."""
+        corpus = self.config.tasks[task].corpus
         tokens = self.tokens(model, corpus)
         needs = {"tokens": (tokens.key, tokens.output)} | self._of_model(model)
-        needs |= self._constants(model, corpus, constant)
-        if constant and order and order.by_weight:
-            untrained = Constant(constant.start, constant.corpus)
-            learned = self.weights(model, task, untrained, order.base, order.draw or 0)
+        needs |= self._constants(model, corpus, variant.constant)
+        if learned := self._order_of(model, task, variant):
             needs["weights"] = learned.key, learned.output
-        about = {
-            "model": model,
-            "corpus": corpus,
-            "task": task if order else None,
-            "variant": variant.path,
-        }
-        name = "-".join((model, task if order else corpus, *variant.path.split("/")))
-        job = self._job(settings, name, needs, about)
+        owner = task if variant.order else None
+        about = {"model": model, "corpus": corpus, "task": owner}
+        name = "-".join((model, owner or corpus, *variant.path.split("/")))
+        job = self._job(self._settings_of(variant), name, needs, about)
         return self._states.setdefault(job.output, job)
 
     @cache  # noqa: B019
@@ -291,7 +320,7 @@ class Plan:
         """Return the jobs of a variant's probes, one for each seed, and one for each sample of training rows."""
         block, states = self.config.tasks[task], self.states(model, task, variant)
         streamed = self.streamed(task, variant)
-        kind, jobs = ProbeEncoder if streamed else Probe, []
+        kind = ProbeEncoder if streamed else Probe
         if streamed:
             needs: Needs = {
                 name: (None, path) for name, path in states.reads.items()
@@ -303,34 +332,36 @@ class Plan:
                 "states": (states.key, states.output),
             }
         needs |= self._labels(task)
-        parts = {"constant": variant.constant, "order": variant.order}
-        about: dict[str, Any] = {"model": model, "task": task, "corpus": block.corpus}
-        about |= {name: None if part is None else part.name for name, part in parts.items()}
-        about |= {
+        about: dict[str, Any] = {
+            "model": model,
+            "task": task,
+            "corpus": block.corpus,
+            "constant": variant.constant and variant.constant.name,
+            "order": variant.order and variant.order.name,
             "fraction": str(variant.fraction),
             "metric": block.metric,
-            "variant": states.settings.recorded(),
         }
-        name = "-".join((model, task, *variant.path.split("/")))
-        for seed in self.variants(model, task)[variant]:
-            settings = kind(**self._of_task(task, seed, Training.of_probe(block)))
-            jobs.append(
-                self._job(settings, f"{name}-{seed}", needs, about | {"seed": seed, "sample": 0})
-            )
-        if streamed:  # another pass of the model for each sample would take too long
-            return jobs
         cluster, data = self.config.corpora[block.corpus].cluster, self.data(block.corpus)
+        drawn: Needs = {}
         if isinstance(cluster, str):
-            needs = needs | {
-                "clusters": (data.facts["digests"]["train"]["cluster"], str(data.path))
-            }
+            drawn["clusters"] = data.facts["digests"]["train"]["cluster"], str(data.path)
         size = cluster if isinstance(cluster, int) else 1
-        for sample in range(1, 1 + self.config.resamples):
+        runs = [(f"{seed}", seed, 0) for seed in self.variants(model, task)[variant]]
+        if not streamed:  # another pass of the model for each sample would take too long
+            samples = range(1, 1 + self.config.resamples)
+            runs += [(f"resample-{sample}", sample, sample) for sample in samples]
+        name = "-".join((model, task, *variant.path.split("/")))
+        computed = self._settings_of(variant)
+        jobs = list[AnyJob]()
+        for suffix, seed, sample in runs:
             settings = kind(
-                **self._of_task(task, sample, Training.of_probe(block)), sample=sample, cluster=size
+                **self._of_task(task, seed, Training.of_probe(block)),
+                sample=sample,
+                cluster=size if sample else 1,
             )
-            numbers = {"seed": sample, "sample": sample}
-            jobs.append(self._job(settings, f"{name}-resample-{sample}", needs, about | numbers))
+            read = needs | drawn if sample else needs
+            numbered = about | {"seed": seed, "sample": sample}
+            jobs.append(self._job(settings, f"{name}-{suffix}", read, numbered, computed))
         return jobs
 
     @cached_property
@@ -354,13 +385,8 @@ class Plan:
                 if averages := self.average(model, corpus, variant.constant):
                     add(self.tokens(model, averages.about["corpus"], averages.about["slots"]))
                     add(averages)
-                if variant.constant and variant.order and variant.order.by_weight:
-                    untrained = Constant(variant.constant.start, variant.constant.corpus)
-                    add(
-                        self.weights(
-                            model, task, untrained, variant.order.base, variant.order.draw or 0
-                        )
-                    )
+                if learned := self._order_of(model, task, variant):
+                    add(learned)
                 for job in self.probes_of(model, task, variant):
                     add(job)
             if self.config.patterns and task in self.config.patterns.tasks:
@@ -407,6 +433,8 @@ class Plan:
         batches = [*self._of_states(jobs.values()), *self._of_files(jobs)]
         batches.append(JobBatch(Report.stage, self.config.name, [self.report]))
         batches = linked(batches)
+        for batch in batches:
+            batch.disk_mb += sum(self._bytes(self._states[path]) for path in batch.states) // 10**6
         reported = all(map(os.path.exists, [self.report.output, *self.report_files]))
         find_missing(batches, reported, self._forced)
         return batches
@@ -503,6 +531,7 @@ class Plan:
     def write(self) -> None:
         """Write plan.json, and the files of the jobs; a config that is edited during a run changes no job."""
         write_json(self.content(), self.results / PLAN)
+        self._register()
         contents: dict[str, object] = {
             batch.handle_key: batch.content() for batch in self.batches if batch.lacking
         }
@@ -518,6 +547,18 @@ class Plan:
                     readers[states].append(job.output)
             contents |= {key_in(path): {"readers": paths} for path, paths in readers.items()}
         write_jobs(self.results / JOBS, contents)
+
+    def _register(self) -> None:
+        """Tell other users of the cache which of its files the study needs."""
+        folder = os.path.realpath(self.results)
+        files = {job.output for job in self.jobs}
+        files |= {str(self.data(name).path) for name in self.config.corpora_run}
+        entry = {
+            "folder": folder,
+            "host": platform.node(),
+            "files": sorted(os.path.relpath(file, self.cache) for file in files),
+        }
+        write_json(entry, self.cache / STUDIES / f"{digest_of_json(folder)}.json")
 
 
 def function_of(stage: str) -> Callable[[Sequence[Any]], str]:

@@ -11,8 +11,8 @@ from typing import Any
 
 from papa.errors import count
 from papa.files import KEYED, Provenance, read_provenance
-from papa.plan.jobs import AnyJob, HiddenStates, Report
 from papa.plan.study import Plan
+from papa.stages import AnyJob, HiddenStates, Report
 
 Files = dict[str, list[Path]]
 LISTED = 10

@@ -24,9 +24,9 @@ from papa.errors import InputError, count
 from papa.files import PathLike
 from papa.method.averages import Constants
 from papa.method.pictures import pictures
-from papa.plan.jobs import AnyJob
 from papa.results.section import Section
 from papa.results.table import Table, percent
+from papa.stages import AnyJob
 
 if TYPE_CHECKING:
     from papa.results.finished import Finished

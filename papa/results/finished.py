@@ -15,7 +15,6 @@ import pandas as pd
 from papa.config.settings import Config
 from papa.data.prepare import TEXTS
 from papa.files import PathLike, digest_of_json, read_facts, read_provenance, read_table
-from papa.plan.jobs import AnyJob, Job, Probe, ProbeEncoder, Tokenize, Training
 from papa.results.claims import (
     Conclusion,
     Samples,
@@ -29,6 +28,7 @@ from papa.results.outcomes import ITEM_COLUMNS, OUTCOME_COLUMNS, RUN_KEYS, TaskO
 from papa.results.scores import SPLITS, collect_runs
 from papa.results.summary import with_reliance
 from papa.results.views import grid_views
+from papa.stages import AnyJob, Job, Probe, ProbeEncoder, Tokenize, Training
 
 if TYPE_CHECKING:
     import pyarrow as pa

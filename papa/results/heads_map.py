@@ -20,10 +20,10 @@ from papa.config.variant import TIED, Constant
 from papa.method.averages import Constants
 from papa.method.pictures import MAXIMUM_SLOTS, drawn_slots
 from papa.method.variants import last_weights, smallest_first
-from papa.plan.jobs import AnyJob
 from papa.results.attention_patterns import special_slots_of
 from papa.results.phrases import constant_name
 from papa.results.views import grid_views
+from papa.stages import AnyJob
 
 if TYPE_CHECKING:
     from papa.results.finished import Finished

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from papa.errors import InputError, count
 from papa.files import read_provenance, replacing, write_json, write_table
-from papa.plan.jobs import AnyJob
 from papa.results.attention_patterns import patterns
 from papa.results.claims import CLAIM_COLUMNS, CLAIMS_NOTE
 from papa.results.claims import tables_of as tables_of_claims
@@ -29,6 +28,7 @@ from papa.results.stability import stability
 from papa.results.statistics import LEVEL
 from papa.results.summary import SUMMARY_COLUMNS, TITLE, cluster_note, legend, tables_of
 from papa.results.table import arrow_of
+from papa.stages import AnyJob
 
 
 def summary(finished: Finished) -> Section:

@@ -21,7 +21,8 @@ SLURM = (
     *("--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "10"),
 )
 SECONDS = 600.0
-LAMBDA, PROBES = "rule_learn_lambda_", "rule_probe_"
+LAMBDA, PROBES = "rule_learn_lambda_", "rule_states_"
+"""Jobs that learn λ, and groups of hidden states and their probes."""
 LOGS = "results/tiny/logs"
 
 
@@ -113,4 +114,4 @@ def test_what_was_killed_is_tried_again_with_twice_the_memory(runs, cluster):
 def test_only_what_takes_longer_than_seconds_is_queued(runs, cluster):
     lines = cluster.command("squeue", "--noheader", "--states=all", "--format=%k").splitlines()
     queued = {line.split("_wildcards")[0].removeprefix("rule_") for line in lines}
-    assert queued == {"tokenize", "average", "hidden_states", "learn_lambda", "probe"}
+    assert queued == {"tokenize", "average", "learn_lambda", "states_hidden_states_probe"}

@@ -16,7 +16,7 @@ from papa.data.tokenize import write_groups
 from papa.files import read_table, write_table
 from papa.model.load import model_of
 from papa.model.model import Model
-from papa.plan.jobs import Average
+from papa.stages import Average
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,8 @@ from papa.method.averaging import average_corpus
 from papa.method.head_weights import learn_weights
 from papa.method.states import store_states
 from papa.method.training import train_probes
-from papa.plan.jobs import (
+from papa.results.finished import item_values
+from papa.stages import (
     Average,
     HiddenStates,
     Job,
@@ -27,7 +28,6 @@ from papa.plan.jobs import (
     Tokenize,
     Training,
 )
-from papa.results.finished import item_values
 
 TRAINING = Training(learning_rate=1e-2, batch_size=5, epochs=3)
 MACHINE = Machine(device="cpu", token_budget=37)
@@ -37,15 +37,16 @@ def training(**changes):
     return TRAINING.model_copy(update=changes)
 
 
-def job(settings, output, model=None, machine=None, about=None, **reads):
+def job(settings, output, model=None, machine=None, variant="original", **reads):
     """A job that writes to a path; an input is a path, or None if there is none."""
     reads = {name: str(path) for name, path in reads.items() if path is not None}
     inputs = {name: name for name in reads}
     if model is not None:
         reads |= {"model": str(model), "checks": str(Path(model).parent / "check")}
         inputs["model"] = digest_of_model(str(model), weights_digest(str(model), "tiny"))
-    about = {"model": "tiny", "task": "t", "corpus": "c"} | (about or {})
-    made = Job(settings, inputs, reads, "name", str(Path(output).parent), about, machine or MACHINE)
+    about = {"model": "tiny", "task": "t", "corpus": "c"}
+    place = ("name", str(Path(output).parent), about, "label t", variant_of(variant))
+    made = Job(settings, inputs, reads, *place, machine or MACHINE)
     made.__dict__["output"] = str(output)
     return made
 
@@ -181,8 +182,7 @@ def probe_job(
         encoder_dropout=encoder_dropout,
         **drawn,
     )
-    about = {"variant": variant_of(variant).recorded()}
-    return job(settings, run, None if stored else model, about=about, **reads)
+    return job(settings, run, None if stored else model, variant=variant, **reads)
 
 
 def probe(*given, **named):

@@ -24,7 +24,7 @@ from papa.method import (
     training,
 )
 from papa.method.checkpoints import Checkpoint, State
-from papa.plan.jobs import Probe
+from papa.stages import Probe
 
 HOW = jobs.training(batch_size=17)
 STEPS = -(-TRAIN // HOW.batch_size)

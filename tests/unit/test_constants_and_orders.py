@@ -7,7 +7,7 @@ from sizes import CORPUS_SLOTS, HEADS, LAYERS
 
 import papa
 from papa.method.variants import ordered_heads, replaced_by
-from papa.plan.jobs import HiddenStates
+from papa.stages import HiddenStates
 
 
 @pytest.mark.parametrize(

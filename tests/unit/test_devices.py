@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from papa.errors import InputError
-from papa.jobs import gpu as devices
+from papa.run import gpu as devices
 
 JOB = """
 import os, sys, time
 from pathlib import Path
-from papa.jobs import gpu as devices
+from papa.run import gpu as devices
 
 folder, seconds = Path(sys.argv[1]), float(sys.argv[2])
 devices.RETRY_SECONDS = 0.02

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import platform
+import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 from papa import files
 from papa.errors import DamagedArtefact, InputError
 from papa.method import hdf5
+from papa.run.start import locked
 
 RECORD = files.Record("average", 3, {"model": {"name": "é"}, "part": "1of1"}, {"tokens": "abc"})
 TABLE = pa.table(
@@ -190,3 +192,19 @@ def test_averages_are_read_without_the_lock_that_somebody_else_holds(tmp_path):
         assert FORMATS["a.h5"][1](tmp_path / "a.h5") == str(
             hdf5.read_arrays(tmp_path / "a.h5", ARRAYS)
         )
+
+
+@pytest.mark.parametrize(("folder_mode", "mode"), [(0o2770, 0o660), (0o770, 0o600)])
+def test_in_the_folder_of_a_group_its_members_may_change_files(tmp_path, folder_mode, mode):
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    cache.chmod(folder_mode)
+    before = os.umask(0o077)
+    try:
+        files.write_json({}, cache / "probe/some.json")
+        os.close(locked(cache, fcntl.LOCK_SH, ""))
+    finally:
+        os.umask(before)
+    made = [cache / "probe/some.json", cache / ".lock"]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in made] == [mode, mode]
+    assert bool((cache / "probe").stat().st_mode & stat.S_IWGRP) == (mode == 0o660)

@@ -11,8 +11,8 @@ from tiny import CONFIG, with_keys, write_data
 import papa
 from papa.config.reading import config_of
 from papa.method.variants import ordered_heads
-from papa.plan.jobs import HiddenStates
 from papa.plan.study import Plan, listed_heads
+from papa.stages import HiddenStates
 
 SIZES = SimpleNamespace(layers=2, heads=4)
 LIST = {"file": "heads.csv", "name": "mine"}

@@ -11,6 +11,7 @@ from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tokenizers import normalizers, processors
 
 import papa
+from papa.commands.verify import verify
 from papa.config.settings import FolderModel, Machine
 from papa.data.layout import place_texts, texts_in_blocks
 from papa.data.tokenize import (
@@ -24,8 +25,7 @@ from papa.data.tokenize import (
 )
 from papa.data.weights import model_source
 from papa.files import read_facts, read_table, write_table
-from papa.jobs.verify import verify
-from papa.plan.jobs import Job, Tokenize
+from papa.stages import Job, Tokenize
 
 GPT2 = ("GPT2", ["<|endoftext|>"])
 

@@ -20,7 +20,7 @@ from papa.data.weights import float32_bytes, model_source
 from papa.model import forms, replacement, settling
 from papa.model.load import model_of
 from papa.model.replacement import kept_context, replacement_of
-from papa.plan.jobs import Average
+from papa.stages import Average
 
 GIVEN = {
     "input_ids": torch.arange(4, 13).view(1, 9),

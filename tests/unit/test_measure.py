@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 
 import papa
 from papa.cli import app
+from papa.commands.measure import _data_of
 from papa.data.readers import read_file
 from papa.files import read_table
-from papa.jobs.measure import _data_of
-from papa.jobs.start import locked
-from papa.plan import execute
 from papa.plan.study import Plan
+from papa.run import execute
+from papa.run.start import locked
 
 WORDS = "abcdefgh"
 ROLES = {"first": "sentence", "label": "mood"}
@@ -90,7 +90,7 @@ def test_finished_jobs_are_not_repeated(study, folder, tmp_path, monkeypatch):
     made, changed = [], shutil.copytree(study.folder, tmp_path / study.folder.name)
     run = execute.run
     monkeypatch.setattr(
-        "papa.jobs.measure.run",
+        "papa.commands.measure.run",
         lambda batch, *at: made.append(batch["rule"]) or run(batch, *at),
     )
     assert measured(folder, study.folder).curve.equals(study.curve) and made == []
@@ -321,9 +321,9 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(
     ), "the claim comes before the table"
     assert table.endswith(f"\nReport:  {tmp_path / 'out' / 'report' / 'index.html'}\n")
     monkeypatch.setattr(
-        "papa.jobs.measure.fetch", lambda config, machine, say: say("offline") or machine
+        "papa.commands.measure.fetch", lambda config, machine, say: say("offline") or machine
     )
-    monkeypatch.setattr("papa.jobs.start.fcntl.flock", no_locks)
+    monkeypatch.setattr("papa.run.start.fcntl.flock", no_locks)
     again = CliRunner().invoke(app, ["measure", str(folder), *options, "--json"])
     assert "offline" in again.stderr and "cannot be locked (none)" in again.stderr
     assert json.loads(again.stdout)["margin"] == 0.1 and ", probe" not in again.stderr

@@ -20,9 +20,9 @@ from papa.method.fitting import TrainingTask
 from papa.method.head_weights import gate_slopes
 from papa.method.states import StreamedStates
 from papa.method.token_prediction import MaskedTokens, NextTokens
-from papa.plan.jobs import OfTask, Training
 from papa.results.outcomes import FLOOR, ORIGINALS, Setting
 from papa.results.reliance import COUNTS, reliances_of
+from papa.stages import OfTask, Training
 
 SLOTS, TRAIN, VALIDATION = 13, 41, 19
 METRIC = "log_likelihood"

@@ -13,7 +13,7 @@ from papa.method.objectives import objective_of
 from papa.method.probes import ProbeSizes
 from papa.method.states import StreamedStates
 from papa.model.load import model_of
-from papa.plan.jobs import Average
+from papa.stages import Average
 
 PARTS = torch.arange(17).split([3, 1, 13])
 KINDS = [

@@ -11,8 +11,8 @@ from scipy.stats import kendalltau
 
 from papa.files import write_table
 from papa.method.variants import ordered_heads, smallest_first
-from papa.plan.jobs import HiddenStates
 from papa.results.stability import stability_of, table_of
+from papa.stages import HiddenStates
 
 LAYERS = 3
 HEADS = 7

@@ -13,10 +13,10 @@ from tiny import TRAINING
 
 from papa.config.settings import Config
 from papa.files import write_table
-from papa.plan.jobs import AnyJob, Job, Probe, Training
 from papa.results.finished import Finished
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Setting, TaskOutcomes
 from papa.results.reliance import reliances_of
+from papa.stages import AnyJob, Job, Probe, Training
 
 NAMES = ["O", "B-X", "I-X"]
 ITEMS = {"example": [0, 0, 0, 2, 2], "word": [0, 1, 2, 0, 1]}

@@ -9,10 +9,10 @@ import torch
 import papa
 from papa.data.tokens import Tokens
 from papa.files import write_table
-from papa.plan.jobs import Average, Job, Tokenize
 from papa.results.attention_patterns import COLUMNS, measure_patterns, special_slots
 from papa.results.attention_patterns import patterns_of as section_of
 from papa.results.table import arrow_of
+from papa.stages import Average, Job, Tokenize
 
 N = 13
 TIMES = 7

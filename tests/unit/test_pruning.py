@@ -2,15 +2,16 @@
 
 import fcntl
 import os
+import platform
 
 import pytest
 from typer.testing import CliRunner
 
 from papa.cli import app
-from papa.files import Record, checkpoint_of, write_json
-from papa.jobs.inspect import prune, unneeded
-from papa.jobs.start import locked
-from papa.plan.study import PLAN
+from papa.commands.inspect import prune, unneeded
+from papa.files import checkpoint_of, write_json
+from papa.plan.study import PLAN, STUDIES
+from papa.run.start import locked
 
 NAMES = {
     name: f"{name}-{number:016x}"
@@ -19,9 +20,7 @@ NAMES = {
 
 PLANNED = {
     "data": {"sentences": f"../cache/data/{NAMES['data']}.parquet"},
-    "artefacts": [
-        {"path": f"../cache/probe/{NAMES['needed']}.parquet", "inputs": {"model": "here"}}
-    ],
+    "artefacts": [{"path": f"../cache/probe/{NAMES['needed']}.parquet"}],
     "states": [f"states/{NAMES['kept']}.hidden"],
 }
 
@@ -34,9 +33,7 @@ def results(tmp_path):
         (cache / stage).mkdir(parents=True, exist_ok=True)
         (cache / stage / f"{NAMES[name]}.parquet").write_bytes(b"1234")
         checkpoint_of(cache / stage / f"{NAMES[name]}.parquet").write_bytes(b"12")
-    for model in ("here", "gone"):
-        checked = Record("check", 1, {}, {"model": model})
-        write_json({}, cache / f"check/{model}-{checked.key[:16]}.json", checked)
+    write_json({}, cache / "check/some.json")
     for name in ("kept", "unread"):
         (study / "states").mkdir(exist_ok=True)
         (study / "states" / f"{NAMES[name]}.hidden").write_bytes(b"1")
@@ -56,13 +53,10 @@ def test_prune_lists_and_deletes_only_what_no_plan_names(results):
         set(results.rglob("*")) == before and NAMES["old"] in listed and NAMES["unread"] in listed
     )
     assert not any(NAMES[name] in listed for name in ("needed", "data", "kept"))
-    old, [gone] = (
-        results / f"cache/probe/{NAMES['old']}.parquet",
-        (results / "cache/check").glob("gone-*"),
-    )
+    old = results / f"cache/probe/{NAMES['old']}.parquet"
     unread = results / f"study/states/{NAMES['unread']}.hidden"
     pruned(results, "y")
-    assert before - set(results.rglob("*")) == {old, checkpoint_of(old), gone, unread}
+    assert before - set(results.rglob("*")) == {old, checkpoint_of(old), unread}
     assert "Every file is needed." in pruned(results, "y").stdout
 
 
@@ -75,9 +69,32 @@ def test_prune_refuses_while_a_run_holds_the_cache(results):
     os.close(held)
 
 
+def registered(cache, folder, host="elsewhere"):
+    """A study of another user needs the old file."""
+    path = cache / STUDIES / f"{folder.name}.json"
+    files = [f"probe/{NAMES['old']}.parquet"]
+    write_json({"folder": str(folder), "host": host, "files": files}, path)
+    return path
+
+
+def test_prune_keeps_what_a_study_of_another_user_needs(results, tmp_path_factory):
+    theirs = tmp_path_factory.mktemp("theirs") / "results" / "study"
+    theirs.mkdir(parents=True)
+    entry = registered(results / "cache", theirs)
+    [states] = unneeded(results)
+    assert states.name == f"{NAMES['unread']}.hidden"
+    theirs.rmdir()
+    assert len(unneeded(results)) == 4 and entry in unneeded(results)
+    theirs.parent.rmdir()  # as if it were on a disk that only another machine has
+    assert len(unneeded(results)) == 1
+    registered(results / "cache", theirs, platform.node())
+    pruned(results, "y")
+    assert not entry.exists() and not list((results / "cache").rglob(f"{NAMES['old']}*"))
+
+
 def test_prune_keeps_what_a_run_has_named_since_it_was_listed(results):
     listed = list(unneeded(results))
     states = [f"states/{NAMES[name]}.hidden" for name in ("kept", "unread")]
     write_json(PLANNED | {"states": states}, results / "study" / PLAN)
     prune(results, listed)
-    assert [path.exists() for path in listed] == [False, False, False, True]
+    assert [path.exists() for path in listed] == [False, False, True]

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from papa.cli import app
 from papa.config.reading import config_of
 from papa.errors import InputError
-from papa.jobs import start
 from papa.plan.study import Plan
+from papa.run import start
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ import signal, sys
 from contextlib import redirect_stdout
 from papa.config.reading import read_config
 from papa.plan.study import Plan
-from papa.jobs.start import begin
+from papa.run.start import begin
 with redirect_stdout(sys.stderr):
     begin(Plan(read_config("mine.yaml"), "results/tiny"))
 print("held", flush=True)

@@ -12,10 +12,10 @@ from families import letters_tokenizer
 from typer.testing import CliRunner
 
 from papa.cli import app
+from papa.commands.init import config_text
 from papa.config.reading import config_of, read_config
 from papa.data.choose import DataSet
 from papa.data.readers import read_file
-from papa.jobs.init import config_text
 
 ROWS = [
     ("the cat sees a dog", "good"),

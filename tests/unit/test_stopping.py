@@ -12,7 +12,7 @@ INT = signal.SIGINT
 TERM = signal.SIGTERM
 WORK = """
 import sys, time
-from papa.jobs.stopping import resumable
+from papa.run.stopping import resumable
 sys.argv = ["papa", "run", "my config.yaml"]
 with resumable():
     try:

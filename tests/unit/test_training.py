@@ -22,7 +22,7 @@ from papa.method.objectives import GoldLabels, Labelled
 from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
 from papa.method.training import train_probes
 from papa.method.variants import ordered_heads
-from papa.plan.jobs import OfTask
+from papa.stages import OfTask
 
 
 def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, corpus, data):

@@ -14,8 +14,8 @@ from papa.method.fitting import TrainingTask, drawn_rows, fit
 from papa.method.objectives import GoldLabels, Labelled
 from papa.method.probes import ProbeSizes
 from papa.method.states import StreamedStates
-from papa.plan.jobs import OfTask
 from papa.results.statistics import SOURCES, PseudoValues, Spread
+from papa.stages import OfTask
 
 
 def test_samples_are_drawn_with_replacement_and_by_cluster():

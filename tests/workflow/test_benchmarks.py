@@ -21,7 +21,7 @@ from papa.data.packed import Packed
 from papa.method.fitting import TrainingTask, drawn_rows, fit
 from papa.method.probes import SequenceProbe, TokenProbe
 from papa.model import settling
-from papa.plan.jobs import OfTask, Training
+from papa.stages import OfTask, Training
 
 SLOTS = 13
 

@@ -12,9 +12,9 @@ from tiny import CONFIG
 from papa.config.reading import config_of
 from papa.errors import InputError
 from papa.files import REBUILD, digest_of_table, read_table
-from papa.plan.execute import run
-from papa.plan.jobs import AnyJob
 from papa.plan.study import Plan, function_of
+from papa.run.execute import run
+from papa.stages import AnyJob
 
 RESULTS = Path("results/tiny")
 READS = [

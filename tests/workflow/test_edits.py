@@ -20,16 +20,16 @@ from test_decoder import write_decoder
 from tiny import ABSENT, ROWS, WORDS, Copy, with_keys, workflow_of, write_data, write_model
 from tiny import CONFIG as TINY
 
+from papa.commands.inspect import prune, unneeded
+from papa.commands.measure import run_here
 from papa.config.reading import config_of
 from papa.config.reading import keys as keys_of
 from papa.data.digests import digest_of_file
 from papa.errors import InputError
 from papa.files import digest_of_json, digest_of_table, read_table
-from papa.jobs.inspect import unneeded
-from papa.jobs.measure import run_here
-from papa.jobs.start import planned
-from papa.plan.execute import run
 from papa.plan.study import Plan
+from papa.run.execute import run
+from papa.run.start import planned
 
 STEPS = 12
 """Steps of the walk; each costs about two runs of the study."""
@@ -490,6 +490,29 @@ def test_a_run_with_nothing_to_do_makes_its_plan_that_of_its_folder_again(
     assert not again.plan.missing and not unneeded(Path("results"))
 
 
+@pytest.mark.usefixtures("files")
+def test_studies_that_share_a_cache_through_a_link_keep_each_others_files():
+    shared = Path("shared")
+    shared.mkdir()
+    for user, keys in (("a", {"run.seeds": [1]}), ("b", {"run.seeds": [2]})):
+        Path(user, "results").mkdir(parents=True)
+        Path(user, "results/cache").symlink_to(shared.absolute())
+        plan = Plan(config_of(with_keys(CONFIG, keys)), Path(user, "results/walk"))
+        plan.write()
+        for job in plan.jobs:
+            Path(job.output).parent.mkdir(exist_ok=True)
+            Path(job.output).touch()
+    assert not unneeded(Path("b/results"))
+    shutil.rmtree("b/results/walk")
+    unwanted = unneeded(Path("b/results"))
+    probes = [path.name for path in unwanted if path.parent.name == "probe"]
+    assert len(probes) == 6 and all("-2-" in name for name in probes)
+    prune(Path("b/results"), list(unwanted))
+    assert not unneeded(Path("a/results"))
+    kept = Plan(config_of(with_keys(CONFIG, {"run.seeds": [1]})), Path("a/results/walk"))
+    assert [batch.rule for batch in kept.missing] == ["report"]
+
+
 @pytest.mark.usefixtures("no_figures", "files")
 def test_states_stay_for_readers_that_another_run_has_added():
     one, two = (
@@ -521,6 +544,16 @@ def test_the_report_follows_names_and_deleted_files():
     assert tables_in(Path("s")) == expected
     Path("s/tables/summary.parquet").unlink()
     assert finish(swapped, Path("s")) is None and tables_in(Path("s")) == expected
+
+
+@pytest.mark.usefixtures("files")
+def test_jobs_ask_for_the_disk_space_of_the_hidden_states_that_they_write_or_read(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(Plan, "_bytes", lambda plan, job: 3_000_000_000)
+    asked = {(batch.rule, batch.disk_mb) for batch in plan_of(CONFIG, Path("s")).batches}
+    others = {(rule, 1000) for rule in ("tokenize", "average", "learn_lambda", "report")}
+    assert asked == others | {("hidden_states", 4000), ("probe", 4000)}
 
 
 @pytest.mark.usefixtures("files")

@@ -7,8 +7,8 @@ from random_models import random_model
 from tiny import CONFIG, copy_of_repository, first_rows
 
 from papa.files import read_json, read_table
-from papa.plan.jobs import STAGES, HiddenStates, Report
 from papa.plan.study import read_plan
+from papa.stages import STAGES, HiddenStates, Report
 
 pytestmark = pytest.mark.slow
 FAMILIES = ("roberta", "deberta", "electra")

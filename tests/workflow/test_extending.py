@@ -46,7 +46,7 @@ CHANGES = {
 """For a heading, the keys of a config that use the change, and a table with a row that has these values."""
 COMPUTE = """
 from papa.config.reading import read_config
-from papa.jobs.measure import run_here
+from papa.commands.measure import run_here
 from papa.plan.study import Plan
 
 run_here(Plan(read_config("config.yaml"), "results/tiny"))

@@ -10,9 +10,9 @@ from random_models import random_model
 
 import papa
 from benchmarks import known, tokens
+from papa.commands.measure import run_here
 from papa.config.reading import config_of
 from papa.files import read_table
-from papa.jobs.measure import run_here
 from papa.plan.study import Plan
 from papa.results.reliance import replaceable
 

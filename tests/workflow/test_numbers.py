@@ -16,7 +16,7 @@ from tiny import CONFIG, with_keys
 
 from papa.files import digest_of_json, read_facts, read_table
 from papa.method.hidden import read_index
-from papa.plan.jobs import STAGES
+from papa.stages import STAGES
 
 NUMBERS = Path(__file__).with_name("numbers.json")
 EXAMPLES = {
@@ -96,5 +96,5 @@ def test_numbers_that_change_get_a_new_version(computed, computed_copy) -> None:
         if STAGES[stage].version != recorded[stage]["version"]:
             pytest.fail(f"stage {stage} has a new version; write {NUMBERS.name} again (see above)")
         assert numbers == pytest.approx(recorded[stage]["numbers"], rel=2e-3, abs=2e-3), (
-            f"the numbers of stage {stage} changed: raise its version in papa/plan/jobs.py"
+            f"the numbers of stage {stage} changed: raise its version in papa/stages.py"
         )

@@ -13,9 +13,9 @@ from tiny import ABSENT, CONFIG, ROWS, with_keys, write_data, write_model
 from typer.testing import CliRunner
 
 from papa.cli import app
+from papa.commands.plan import ASSUMED
 from papa.config.reading import config_of
 from papa.data.weights import float32_bytes
-from papa.jobs.plan import ASSUMED
 from papa.plan.study import Plan
 from papa.results.statistics import UNSEEN_UNITS, smallest_margin
 
@@ -109,7 +109,7 @@ def test_memory_is_that_of_the_largest_job_of_a_stage(plan, monkeypatch):
     }
     assert sizes["tokenize"] == sizes["probe"] == sizes["report"] == 1000
     weights = float32_bytes("models/tiny", "tiny")
-    monkeypatch.setattr("papa.jobs.plan.float32_bytes", lambda *_: weights + 10**9)
+    monkeypatch.setattr("papa.commands.plan.float32_bytes", lambda *_: weights + 10**9)
     larger = json.loads(plan(CONFIG, "--json").stdout)
     for stage in larger["stages"]:
         runs_model = stage["stage"] in ("average", "learn_lambda", "hidden_states")
@@ -133,7 +133,7 @@ def test_padded_texts_are_timed_in_batches_of_as_many_slots_as_in_a_run(plan, mo
 
 def test_time_is_that_of_a_batch_times_the_passes(plan, monkeypatch):
     """With 13 tokens a second; each epoch of λ has three passes, because of its gradients."""
-    monkeypatch.setattr("papa.jobs.plan._tokens_per_second", lambda *_: 13.0)
+    monkeypatch.setattr("papa.commands.plan._tokens_per_second", lambda *_: 13.0)
     config = with_long_texts(" ".join(["cat"] * 40), {"seeds": [1, 2]}, train=24, validation=24)
     epochs = config["tasks"]["animals"]["epochs"]
     stages = {

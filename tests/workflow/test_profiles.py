@@ -8,8 +8,8 @@ import yaml
 from tiny import CONFIG, JOBS, REPOSITORY
 
 from papa.config.reading import config_of
-from papa.plan.jobs import STAGES
 from papa.plan.study import Plan
+from papa.stages import STAGES
 
 PROFILES = {
     path.parent.name: yaml.safe_load(path.read_text("utf-8"))
@@ -142,3 +142,4 @@ def test_encoders_at_once_have_a_gpu_each(fresh_copy, tmp_path, monkeypatch):
     ]
     got = [re.findall(r"this job uses GPU (\d)$", log, re.MULTILINE) for log in logs]
     assert sorted(got) == [["7"], ["9"]]
+    assert all(re.search(r"peak memory: [\d,.]+ [MG]B$", log, re.MULTILINE) for log in logs)

@@ -2,6 +2,8 @@
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,7 +88,7 @@ def test_snakemake_lists_and_reports_its_files(computed, tmp_path):
 def test_a_dry_run_lists_jobs_and_commands(fresh):
     fresh.write(CONFIG)
     assert printed(fresh, "-n").count("\nrule probe:") == JOBS["probe"]
-    assert printed(fresh, "-n", "-p").count("-m papa.plan.execute results/tiny ") == sum(
+    assert printed(fresh, "-n", "-p").count("-m papa.run.execute results/tiny ") == sum(
         JOBS.values()
     )
 
@@ -134,6 +136,24 @@ def test_the_cache_is_not_deleted(computed):
     process = computed.snakemake(*OPTIONS, "--delete-all-output")
     assert process.returncode == 1 and "delete files that other studies need" in process.stderr
     assert "Traceback" not in process.stdout + process.stderr
+
+
+def test_an_error_while_results_are_printed_is_an_error(computed_copy):
+    (computed_copy.folder / RESULTS / "tables/summary.parquet").write_bytes(b"PAR1")
+    process = computed_copy.snakemake(*OPTIONS, "--cores", "1", "--force")  # only the rule `all`
+    assert process.returncode == 1 and "the results were not printed" in process.stderr
+
+
+@pytest.mark.parametrize(("module", "missing"), [("papa.errors", "papa"), ("pyarrow", "pyarrow")])
+def test_a_snakemake_without_papa_says_how_to_install_it(fresh, module, missing):
+    code = (
+        f"import sys; sys.modules[{module!r}] = None; from snakemake.cli import main; main(['-n'])"
+    )
+    command = [sys.executable, "-c", code]
+    process = subprocess.run(command, **fresh.settings(), capture_output=True)
+    said = process.stdout + process.stderr
+    assert process.returncode == 1 and "Traceback" not in said
+    assert f"workflow needs {missing}: pip install 'papa-attention[workflow]'." in said
 
 
 @pytest.mark.slow

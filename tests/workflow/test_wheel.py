@@ -83,7 +83,7 @@ def test_the_wheel_has_what_a_clone_has(wheel):
     assert (
         "papa/py.typed" in names
         and "papa/repository/Snakefile" in names
-        and "papa/plan/execute.py" in names
+        and "papa/run/execute.py" in names
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,9 @@ from papa.files import (
     read_provenance,
     read_tensors,
 )
-from papa.jobs.start import locked
-from papa.plan.jobs import STAGES
-from papa.plan.study import PLAN
+from papa.plan.study import PLAN, STUDIES
+from papa.run.start import locked
+from papa.stages import STAGES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -120,43 +121,49 @@ READERS: dict[str, Callable[[Path], Facts]] = {
 
 
 def unneeded(results: Path) -> dict[Path, int]:
-    """Return the files of the cache, and hidden states, that no plan of a study names, with their bytes.
+    """Return the files of the cache that no study names, and hidden states that no study here names, with their bytes.
+
+    Several users may share a cache, so it lists what each study needs.
 
     Raises:
-        InputError: the folder has no cache, or a plan cannot be read.
+        InputError: the folder has no cache, or a plan or an entry in the list cannot be read.
     """
     cache = results / "cache"
     if not cache.is_dir():
         raise InputError(
             f"{results} has no folder cache; give the folder that contains the results of all studies."
         )
-    needed, models = set[str](), set[str]()
-    for path in (
-        *results.glob(PLAN),
-        *results.glob(f"*/{PLAN}"),
-    ):  # `papa measure` writes the first
+    named = list(cache.glob("check/*"))  # they are small, and no study names them
+    # `papa measure` writes the first
+    for path in (*results.glob(PLAN), *results.glob(f"*/{PLAN}")):
         plan = read_json(path)
         names = [
             *plan["data"].values(),
             *plan["states"],
             *(artefact["path"] for artefact in plan["artefacts"]),
         ]
-        needed |= {os.path.normpath(path.parent / name) for name in names}
-        models |= {artefact["inputs"].get("model") for artefact in plan["artefacts"]}
-    needed |= {
-        str(checkpoint_of(path)) for path in needed
-    }  # from which a job that was stopped resumes
-    for path in cache.glob("check/*.json"):
-        if (
-            (made := read_provenance(path))
-            and made.record
-            and made.record.inputs["model"] in models
-        ):
-            needed.add(os.path.normpath(path))
+        named += [path.parent / name for name in names]
+    for path in cache.glob(f"{STUDIES}/*.json"):
+        entry = read_json(path)
+        if not _is_gone(entry):
+            named += [path, *(cache / name for name in entry["files"])]
+    # a job that was stopped resumes from a checkpoint
+    needed = {os.path.normpath(path) for file in named for path in (file, checkpoint_of(file))}
     files = [*cache.glob("*/*"), *results.glob("states/*"), *results.glob("*/states/*")]
     return {
         path: path.stat().st_size for path in sorted(files) if os.path.normpath(path) not in needed
     }
+
+
+def _is_gone(entry: Mapping[str, str]) -> bool:
+    """Return whether a study was deleted. A disk that only another machine has, or a closed folder, is no proof."""
+    try:
+        os.stat(entry["folder"])
+    except FileNotFoundError:
+        return entry["host"] == platform.node() or os.path.isdir(os.path.dirname(entry["folder"]))
+    except OSError:
+        return False
+    return False
 
 
 def prune(results: Path, unwanted: Sequence[Path]) -> None:

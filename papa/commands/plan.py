@@ -29,7 +29,11 @@ from papa.errors import WARNING, InputError, count, format_bytes, format_duratio
 from papa.method.token_prediction import LOGITS_AT_ONCE
 from papa.model.load import model_of
 from papa.plan.batches import JobBatch
-from papa.plan.jobs import (
+from papa.plan.study import Plan
+from papa.plan.why import reasons
+from papa.results.statistics import UNSEEN_UNITS, smallest_margin
+from papa.results.table import Table, printable
+from papa.stages import (
     AnyJob,
     Average,
     HiddenStates,
@@ -39,10 +43,6 @@ from papa.plan.jobs import (
     Report,
     Tokenize,
 )
-from papa.plan.study import Plan
-from papa.plan.why import reasons
-from papa.results.statistics import UNSEEN_UNITS, smallest_margin
-from papa.results.table import Table, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -261,7 +261,7 @@ def _passes(batch: JobBatch) -> float:
         case LearnLambda():
             return BACKWARD
         case ProbeEncoder(training=training):
-            trained = batch.jobs[0].about["variant"].get("trained", False)
+            trained = batch.jobs[0].variant.trained
             return max(len(batch.jobs) * training.epochs, 1) * (BACKWARD if trained else 1)
         case Probe(training=training):
             return float(PROBE_SHARE * len(batch.jobs) * training.epochs)

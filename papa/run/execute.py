@@ -14,13 +14,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from papa.errors import InputError, first_line, without_secrets
+from papa.errors import InputError, first_line, format_bytes, without_secrets
 from papa.files import PathLike, replacing
-from papa.jobs import gpu
-from papa.jobs.stopping import stop_once
 from papa.plan.batches import key_in, read_job
-from papa.plan.jobs import STAGES, Job, Report
 from papa.plan.study import function_of, read_plan
+from papa.run import gpu
+from papa.run.stopping import stop_once
+from papa.stages import STAGES, Job, Report
 
 Say = Callable[[str], None]
 log = logging.getLogger(__name__)
@@ -108,7 +108,9 @@ def process(name: str, path: Path, threads: str) -> Iterator[Say]:
             return SystemExit(code)
 
         def say(result: str) -> None:
+            peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             line = f"{name}: {result} ({time.monotonic() - begin:.0f} s)"
+            log.info("peak memory: %s", format_bytes(peak))
             print(line, file=sys.stderr, flush=True)
             _show(line, sys.stdout)
 

@@ -31,7 +31,7 @@ from papa.data.splits import ANYTHING, Wanted
 from papa.data.weights import Facts, facts_in, facts_on_hub, folder_in_package, named
 from papa.errors import WARNING, InputError
 from papa.files import PathLike
-from papa.jobs.start import argument
+from papa.run.start import argument
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -161,7 +161,7 @@ def config_text(
     environment.keep_trailing_newline = True
     environment.filters["yaml"] = _on_one_line
     template = environment.from_string(
-        (resources("papa.jobs") / "study.yaml.jinja").read_text("utf-8")
+        (resources("papa.commands") / "study.yaml.jinja").read_text("utf-8")
     )
     parts = Path(model).resolve().parts if os.path.isdir(model) else model.split("/")
     names = {"name": name, "model": _first_name(parts[::-1]) or "encoder", "task": _task_name(data)}

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeGuard, Unpack, 
 
 import yaml
 
+from papa.commands.init import config_text
 from papa.config.reading import config_of
 from papa.config.settings import FORMATS, Config, FolderModel, Machine
 from papa.data.choose import DataSet, data_in_files, described, validation_file
@@ -27,12 +28,11 @@ from papa.data.splits import Wanted, columns_of_table, is_table, write_rows
 from papa.data.weights import facts_in, locate, model_source, named
 from papa.errors import WARNING, InputError
 from papa.files import PathLike
-from papa.jobs.init import config_text
-from papa.jobs.start import lock
 from papa.model.load import keeping_models, saved
-from papa.plan.execute import run
 from papa.plan.study import Plan, read_plan
 from papa.results.study_results import Study, load
+from papa.run.execute import run
+from papa.run.start import lock
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,6 +22,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from io import StringIO
+from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,11 +33,12 @@ import papa
 from papa.config.reading import changed, config_of, read_yaml
 from papa.data.hub import fetch
 from papa.errors import WARNING, InputError, first_line
-from papa.jobs.stopping import resumable
+from papa.files import share
 from papa.plan.batches import STUDY, JobBatch, key_in, read_job, settle
-from papa.plan.jobs import STAGES, HiddenStates
 from papa.plan.study import Plan
 from papa.plan.why import reasons
+from papa.run.stopping import resumable
+from papa.stages import STAGES, HiddenStates
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -291,6 +293,10 @@ class Planned:
         """Whether the report and all of its files exist."""
         return all(map(os.path.exists, (self.report, *self.files)))
 
+    def disk_mb(self, path: str) -> int:
+        """Return the disk space of the job that makes a file; a job that runs asks for none."""
+        return self.batches[key_in(path)].disk_mb if self.plan else 0
+
     def needs(self, path: str, name: str) -> Sequence[str]:
         """Return the files that a rule needs to make a file; `name` is that of the input."""
         key = key_in(path)
@@ -313,6 +319,10 @@ def planned(config: Mapping[str, object], workflow: Workflow) -> Planned:
     # third of the time of a dry run of 20,000 jobs.
     gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
     atexit.register(gc.freeze)
+    # Outputs are `update` so that Snakemake does not delete them; it then misses a backup of a new file if a job fails.
+    getLogger("snakemake.logging").addFilter(
+        lambda record: "no backup found" not in record.getMessage()
+    )
     results = f"{workflow.modifier.path_modifier.prefix or ''}results"  # a module may have a prefix
     if not workflow.is_main_process:  # the config may have been edited since
         folder = f"{results}/{config['name']}"
@@ -476,6 +486,7 @@ def locked(folder: Path, kind: int, taken: str) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+        share(folder / ".lock")
     except OSError as error:
         advice = "fix the cause, or run in another folder"
         raise InputError(f"{folder} is not writable ({error.strerror}); {advice}.") from None

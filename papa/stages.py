@@ -199,7 +199,7 @@ STAGES: dict[str, type[Settings]] = {
 """The settings of all stages, in the order of the workflow."""
 
 
-PLAIN = ("inputs", "reads", "name", "folder", "about")
+PLAIN = ("inputs", "reads", "name", "folder", "about", "label")
 """The fields of a job that are plain values."""
 
 
@@ -214,6 +214,8 @@ class Job(Generic[S]):
         name: a name for people, which is part of the file's name.
         folder: the folder of the file.
         about: names and places for people and tables: model, task, corpus, constant, order, fraction, seed, ….
+        label: the column of the labels in `reads["labels"]`.
+        variant: the variant whose hidden states a probe reads or computes.
         machine: the device and the limits of this machine; beyond rounding, no number depends on them.
     """
 
@@ -223,6 +225,8 @@ class Job(Generic[S]):
     name: str
     folder: str
     about: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
+    variant: HiddenStates = field(default_factory=HiddenStates)
     machine: Machine = field(default_factory=Machine)
 
     @cached_property
@@ -258,6 +262,7 @@ class Job(Generic[S]):
         return {name: getattr(self, name) for name in PLAIN} | {
             "stage": self.stage,
             "settings": self.settings.model_dump(mode="json"),
+            "variant": self.variant.recorded(),
             "machine": asdict(self.machine),
         }
 
@@ -265,8 +270,10 @@ class Job(Generic[S]):
     def of_content(content: Mapping[str, Any]) -> AnyJob:
         """Return the job with this content."""
         settings = STAGES[content["stage"]].model_validate(content["settings"])
+        variant = HiddenStates.model_validate(content["variant"])
         machine = Machine(**content["machine"])
-        return Job(settings, **{name: content[name] for name in PLAIN}, machine=machine)
+        plain = {name: content[name] for name in PLAIN}
+        return Job(settings, **plain, variant=variant, machine=machine)
 
     def named_like(self, path: PathLike) -> Job[S]:
         """Return the job with the folder and the name of an existing file of its key; only the key counts."""

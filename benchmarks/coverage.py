@@ -25,11 +25,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from papa.config.margin import SHARE, Margin
 from papa.config.measures import MEASURES
 from papa.method.fitting import drawn_rows
 from papa.method.probes import SequenceProbe, TokenProbe
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, RUN_KEYS, Setting, TaskOutcomes
-from papa.results.reliance import reliance_of
+from papa.results.reliance import Claim, effect_of
 from papa.results.statistics import LEVEL
 
 LAYERS, SLOTS, HIDDEN, WORDS = 2, 2, 12, 6
@@ -343,15 +344,14 @@ def coverage(case: Case, studies: int) -> tuple[list[float], dict[int, list[floa
             sample = replace(outcomes, runs=runs, values={"predicted": values}).sample(
                 case.metric, outcomes.subsets()[ALL]
             )
-            reliance = reliance_of(sample, REPLACED)
-            assert reliance is not None
-            spread = reliance.spread
-            lost, contribution = np.asarray(reliance.drop), np.asarray(reliance.contributions[0])
+            effect = effect_of(sample, REPLACED)
+            assert effect is not None
+            spread, lost, contribution = effect.spread, effect.drop, effect.contributions[0]
             score = np.eye(len(spread.means))[1]
             tested = (score, original), (lost - share * contribution, 0.0)
             intervals = [(spread.estimate(weights).interval(), value) for weights, value in tested]
             of_intervals = [interval.low <= value <= interval.high for interval, value in intervals]
-            rows.append([*of_intervals, reliance.p_below(share) < 1 - LEVEL])
+            rows.append([*of_intervals, Claim(effect, Margin(100 * share, SHARE)).p < 1 - LEVEL])
         held[resamples] = np.mean(rows, axis=0).tolist()
     return [original, floor, replaced], held
 

@@ -6,8 +6,8 @@
 
 A task is a population: it has a true score for the original, for each context-free floor and for the replaced heads,
 and a study draws training rows, seeds, orders of heads and examples from it. Its true reliance is against the highest
-floor. Everything that is judged goes through `papa.results`; nothing is written twice. Prints Markdown tables;
-docs/error-rates.md explains them.
+floor. Claims are about a share of attention's contribution, and about as many points. Everything that is judged goes
+through `papa.results`; nothing is written twice. Prints Markdown tables; docs/error-rates.md explains them.
 
 With `--outcomes`, studies are drawn from the real outcomes of a finished study with many seeds. The original's seeds
 are split in two: one half is the original, the other half is the replaced heads, so their true reliance is 0. If a
@@ -34,15 +34,19 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import ndtri
 
+from papa.config.margin import POINTS, SHARE, Margin
 from papa.config.measures import MEASURES, Counts, pseudo_values
 from papa.config.variant import CONTEXT_FREE
 from papa.results.claims import corrected_p_values
 from papa.results.compare import read_outcomes
 from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, by_cluster
-from papa.results.reliance import Reliance, mean_reliance, over_all_floors, reliance_of
+from papa.results.reliance import SIGNIFICANT, Claim, Effect, effect_of, mean_reliance
 from papa.results.statistics import LEVEL
 
 MARGIN = 0.1
+SHARE_MARGIN = Margin(100 * MARGIN, SHARE)
+WITHOUT_CONTRIBUTION = 0.25
+"""If attention contributes nothing, margins and losses are shares of this difference in score instead."""
 REPLACED = Setting("average", "lambda", "1/2")
 FLOORS = tuple(Setting(name, fraction="0") for name in CONTEXT_FREE)
 AT_ONCE = 100
@@ -57,7 +61,7 @@ class World:
     order. So the share of examples, seeds and orders for which it is right is known exactly.
 
     Args:
-        reliance: the true reliance of the replaced heads, against the highest floor.
+        reliance: the true reliance of the replaced heads, against the highest floor; see `WITHOUT_CONTRIBUTION`.
         original, context_free: how often the original and the highest floor are right about class 0 and class 1.
         gaps: how much less often each further floor is right; floors make similar errors, see `shared`.
         majority: the share of class 1.
@@ -92,7 +96,9 @@ class World:
     def replaced(self) -> tuple[float, float]:
         """Rates of correct answers with replaced heads, between the original and the floor, for the true reliance."""
         first, last = np.array(self.original), np.array(self.context_free)
-        whole = self.score(self.original) - self.score(self.context_free)
+        if self.original == self.context_free:
+            last = first - WITHOUT_CONTRIBUTION
+        whole = self.scale
 
         def missed(way: float) -> float:
             return (
@@ -103,6 +109,27 @@ class World:
 
         place = float(brentq(missed, 0, 1, xtol=1e-12))
         return tuple((first + place * (last - first)).tolist())
+
+    @property
+    def scale(self) -> float:
+        """What attention contributes to the score; see `WITHOUT_CONTRIBUTION`."""
+        contributed = self.score(self.original) - self.score(self.context_free)
+        return contributed or WITHOUT_CONTRIBUTION
+
+    @property
+    def points(self) -> Margin:
+        """The margin in points that is as large as the share."""
+        return Margin(100 * MARGIN * self.scale, POINTS)
+
+    @property
+    def loses_margin(self) -> bool:
+        """Whether the margin or more is lost."""
+        return self.reliance >= MARGIN
+
+    @property
+    def has_skill(self) -> bool:
+        """Whether the original is better than the guess that everything is of class 1."""
+        return self.score(self.original) > self.score((0.0, 1.0))
 
     def score(self, rates: Sequence[float]) -> float:
         """Return the score of the population from the rate of correct answers in each class."""
@@ -260,27 +287,45 @@ def drawn(world: World, size: Size, draws: Draws) -> Sample:
 
 
 class Verdict(NamedTuple):
-    """What is said of a task: whether it counts, passes, whether its interval holds the truth, and its reliance."""
+    """What is said of a task.
+
+    Attributes:
+        counts: whether claims about a share are about it.
+        passes: whether less than the share is lost.
+        held: whether the interval of the reliance holds the truth.
+        passes_in_points: whether less than the margin in points is lost.
+        lost_held: whether the interval of what is lost holds the truth.
+        effect: the estimates.
+    """
 
     counts: bool
     passes: bool
     held: float
-    reliance: Reliance
+    passes_in_points: bool
+    lost_held: float
+    effect: Effect
 
 
-def judged(study: Sample, true_reliance: float) -> Verdict:
-    """Return the conclusions of papa on a task; an interval holds a reliance if a test against some floor keeps it."""
-    reliance, spread = reliance_of(study, REPLACED), study.spread(ORIGINALS, *study.floor_settings)
-    assert reliance is not None and spread is not None
-    counts = all(floor.above() for floor in over_all_floors(study, spread))
-    contrasts = [
-        np.asarray(reliance.drop) - true_reliance * np.asarray(each)
-        for each in reliance.contributions
-    ]
-    tested = [reliance.spread.estimate(contrast.tolist()).interval() for contrast in contrasts]
+def judged(study: Sample, true_reliance: float, points: Margin) -> Verdict:
+    """Return the conclusions of papa on a task; an interval holds a reliance if a test against some floor keeps it.
+
+    `points` is the margin in points that is as large as the share.
+    """
+    effect = effect_of(study, REPLACED)
+    assert effect is not None
+    counts = effect.status(study, "a guess") == SIGNIFICANT
+    contrasts = [effect.drop - true_reliance * each for each in effect.contributions]
+    tested = [effect.spread.estimate(contrast).interval() for contrast in contrasts]
     held = any(each.low <= 0 for each in tested) and any(each.high >= 0 for each in tested)
-    passes = counts and reliance.p_below(MARGIN) < 1 - LEVEL
-    return Verdict(counts, passes, float(held) if counts else math.nan, reliance)
+    lost = effect.lost()
+    return Verdict(
+        counts,
+        counts and Claim(effect, SHARE_MARGIN).p < 1 - LEVEL,
+        float(held) if counts else math.nan,
+        Claim(effect, points).p < 1 - LEVEL,
+        float(lost.low <= true_reliance * points.size / MARGIN <= lost.high),
+        effect,
+    )
 
 
 @dataclass(frozen=True)
@@ -317,6 +362,10 @@ class Rates(NamedTuple):
         alone_wrong: a task passes by itself and loses the margin or more.
         corrected: how many of the tasks that count pass after the correction for all of them.
         corrected_wrong: one of these loses the margin or more.
+        in_points: less than the margin in points is lost on all tasks that beat the best guess.
+        in_points_wrong: this is said, and one of them loses the margin or more, or is no better than the best guess.
+        in_points_corrected_wrong: after the correction, a task passes that loses the margin or more.
+        lost_held: the interval of the first task holds what is lost.
     """
 
     counts: float
@@ -327,6 +376,10 @@ class Rates(NamedTuple):
     alone_wrong: float = math.nan
     corrected: float = math.nan
     corrected_wrong: float = math.nan
+    in_points: float = math.nan
+    in_points_wrong: float = math.nan
+    in_points_corrected_wrong: float = math.nan
+    lost_held: float = math.nan
 
 
 def studied(case: Case, chance: np.random.Generator) -> Rates:
@@ -336,15 +389,13 @@ def studied(case: Case, chance: np.random.Generator) -> Rates:
         correlations = case.alike, case.corpus_alike if case.corpus(task) == 0 else 0.0
         studies.append(drawn(world, case.size, Draws(chance, common, correlations)))
     verdicts = [
-        judged(study, world.reliance) for study, world in zip(studies, case.tasks, strict=True)
+        judged(study, world.reliance, world.points)
+        for study, world in zip(studies, case.tasks, strict=True)
     ]
-    counting = [
-        (verdict, world)
-        for verdict, world in zip(verdicts, case.tasks, strict=True)
-        if verdict.counts
-    ]
+    judgements = list(zip(verdicts, case.tasks, strict=True))
+    counting = [(verdict, world) for verdict, world in judgements if verdict.counts]
     claimed = bool(counting) and all(verdict.passes for verdict, _ in counting)
-    wrong = claimed and any(world.reliance >= MARGIN for _, world in counting)
+    wrong = claimed and any(world.loses_margin for _, world in counting)
     rates = Rates(verdicts[0].counts, claimed, wrong, verdicts[0].held)
     if case.means:
         mean = mean_reliance(
@@ -356,15 +407,26 @@ def studied(case: Case, chance: np.random.Generator) -> Rates:
             mean.low <= true_reliance <= mean.high if len(counting) == len(verdicts) else math.nan
         )
         return rates._replace(mean_held=held)
-    p_values = corrected_p_values([[verdict.reliance.p_below(MARGIN)] for verdict, _ in counting])
-    passed, at_margin = (
-        [p < 1 - LEVEL for [p] in p_values],
-        [world.reliance >= MARGIN for _, world in counting],
-    )
-    return rates._replace(
-        alone_wrong=any(verdict.passes and world.reliance >= MARGIN for verdict, world in counting),
+    p_values = [[Claim(verdict.effect, SHARE_MARGIN).p] for verdict, _ in counting]
+    passed = [p < 1 - LEVEL for [p] in corrected_p_values(p_values)]
+    at_margin = [world.loses_margin for _, world in counting]
+    rates = rates._replace(
+        alone_wrong=any(verdict.passes and world.loses_margin for verdict, world in counting),
         corrected=sum(passed) / len(passed) if passed else math.nan,
         corrected_wrong=any(map(operator.and_, passed, at_margin)),
+    )
+    skilled = [
+        (verdict, world) for verdict, world in judgements if verdict.effect.over_guess.above()
+    ]
+    in_points = bool(skilled) and all(verdict.passes_in_points for verdict, _ in skilled)
+    errors = [world.loses_margin or not world.has_skill for _, world in skilled]
+    p_values = [[Claim(verdict.effect, world.points).p] for verdict, world in skilled]
+    passed = [p < 1 - LEVEL for [p] in corrected_p_values(p_values)]
+    return rates._replace(
+        in_points=in_points,
+        in_points_wrong=in_points and any(errors),
+        in_points_corrected_wrong=any(map(operator.and_, passed, errors)),
+        lost_held=verdicts[0].lost_held,
     )
 
 
@@ -399,6 +461,10 @@ TASKS = (
     World(original=(0.88, 0.92), context_free=(0.60, 0.70), majority=0.6, seed=0.01),
     World(original=(0.80, 0.80), context_free=(0.65, 0.65), seed=0.005),
 )
+NOTHING = World(original=(0.70, 0.70), context_free=(0.70, 0.70))
+"""A task to which attention contributes nothing; claims about it can only be in points."""
+CHANCE = World(original=(0.50, 0.50), context_free=(0.50, 0.50))
+"""A task on which no probe has learned anything, so every claim in points is wrong, even if nothing is lost."""
 EQUAL, LOWER = (0.0, 0.0), (0.01, 0.03)
 ALIKE = {"shared": 0.9, "kept": 0.05, "noise": 0.03}
 F1 = World(metric="f1", original=(0.70, 0.90), context_free=(0.30, 0.80), majority=0.66)
@@ -437,6 +503,18 @@ OF_ONE: dict[str, tuple[World, Sequence[Size]]] = {
     "the same, F1": (replace(F1, rows=ROWS), [SAMPLED]),
     "the same, Matthews correlation": (replace(MATTHEWS, rows=ROWS), [SAMPLED]),
 }
+IN_POINTS: dict[str, tuple[World, Sequence[Size]]] = {
+    "one floor": OF_ONE["one floor"],
+    "attention contributes little": OF_ONE["attention contributes little"],
+    "attention contributes nothing": (NOTHING, [SMALL, USUAL]),
+    "the original is at chance": (CHANCE, [SMALL, USUAL]),
+    "F1": OF_ONE["F1"],
+    "Matthews correlation": OF_ONE["Matthews correlation"],
+    "few examples differ, the same for all seeds": (RARE, [SMALL, USUAL]),
+    "large differences between orders": (World(order=0.03), [Size(3, 2000, 3), Size(5, 2000, 5)]),
+    "two seeds": OF_ONE["two seeds"],
+    "training rows differ twice as much as seeds": (replace(BASE, rows=ROWS), [USUAL, SAMPLED]),
+}
 Row = tuple[str, Size, Sequence[Case]]
 Column = tuple[str, int, str]
 """The name of a column, and the case and the rate that it shows."""
@@ -448,6 +526,12 @@ OF_ONE_TASK: tuple[Column, ...] = (
     ("intervals contain the reliance: 0", 0, "held"),
     ("δ", 1, "held"),
 )
+OF_POINTS: tuple[Column, ...] = (
+    ("replaceable: lost 0", 0, "in_points"),
+    ("**lost δ**", 1, "in_points_wrong"),
+    ("intervals contain what is lost: 0", 0, "lost_held"),
+    ("δ", 1, "lost_held"),
+)
 OF_SIX: tuple[Column, ...] = (
     ("all lose 0: joint claim", 0, "claimed"),
     ("corrected: a task passes", 0, "corrected"),
@@ -455,6 +539,12 @@ OF_SIX: tuple[Column, ...] = (
     ("**all lose δ: joint claim wrong**", 2, "wrong"),
     ("a task by itself wrong", 2, "alone_wrong"),
     ("**corrected: any task wrong**", 2, "corrected_wrong"),
+)
+OF_SIX_IN_POINTS: tuple[Column, ...] = (
+    ("all lose 0: joint claim", 0, "in_points"),
+    ("**one loses δ: joint claim wrong**", 1, "in_points_wrong"),
+    ("**all lose δ: joint claim wrong**", 2, "in_points_wrong"),
+    ("**corrected: any task wrong**", 2, "in_points_corrected_wrong"),
 )
 CORRELATIONS = (0.0, 0.4, 0.8)
 OF_MEANS = tuple(
@@ -471,11 +561,13 @@ def sections(quick: bool = False) -> Sequence[tuple[str, Sequence[Column], list[
             for world, reliance in zip(worlds, reliances, strict=True)
         )
 
-    of_one: list[Row] = [
-        (name, size, [Case(losing([world], reliance), size) for reliance in (0.0, MARGIN)])
-        for name, (world, sizes) in OF_ONE.items()
-        for size in (sizes[:1] if quick else sizes)
-    ]
+    def single(worlds: dict[str, tuple[World, Sequence[Size]]]) -> list[Row]:
+        return [
+            (name, size, [Case(losing([world], reliance), size) for reliance in (0.0, MARGIN)])
+            for name, (world, sizes) in worlds.items()
+            for size in (sizes[:1] if quick else sizes)
+        ]
+
     of_six, of_means = list[Row](), list[Row]()
     kinds = (
         ("one floor", (), 0.0),
@@ -499,8 +591,10 @@ def sections(quick: bool = False) -> Sequence[tuple[str, Sequence[Column], list[
                 (f"{tasks} tasks, {name}{', two on one corpus' * bool(examples)}", size, cases)
             )
     return [
-        ("One task", OF_ONE_TASK, of_one),
+        ("One task", OF_ONE_TASK, single(OF_ONE)),
+        ("One task, in points", OF_POINTS, single(IN_POINTS)),
         ("Six tasks", OF_SIX, of_six),
+        ("Six tasks, in points", OF_SIX_IN_POINTS, of_six),
         ("Mean reliance", OF_MEANS, of_means),
     ]
 
@@ -585,13 +679,20 @@ class Population:
         order = np.argsort(self.clusters, kind="stable")
         return np.split(order, np.flatnonzero(np.diff(self.clusters[order])) + 1)
 
+    @cached_property
+    def scores(self) -> list[float]:
+        """The mean scores of the original and of each floor."""
+        score = MEASURES[self.metric].score
+        return [float(score(counts.sum(1)).mean()) for counts in (self.originals, *self.floors)]
+
+    @property
+    def contributed(self) -> float:
+        """What attention contributes to the score, against the highest floor."""
+        return self.scores[0] - max(self.scores[1:])
+
     def flipped_share(self, reliance: float) -> float:
         """Return the share of the original's correct answers to flip for this reliance against the highest floor."""
-        score = MEASURES[self.metric].score
-        original, *floors = (
-            float(score(counts.sum(1)).mean()) for counts in (self.originals, *self.floors)
-        )
-        return reliance * (original - max(floors)) / original
+        return reliance * self.contributed / self.scores[0]
 
 
 class Design(NamedTuple):
@@ -632,13 +733,20 @@ def real_rates(
 ) -> Rates:
     """Return the rates of what is said of studies with a true reliance."""
     chance = np.random.default_rng(seed)
-    verdicts = [
-        judged(drawn_from(population, reliance, design, chance), reliance) for _ in range(studies)
-    ]
-    rates = [
-        Rates(each.counts, each.passes, each.passes and reliance >= MARGIN, each.held)
-        for each in verdicts
-    ]
+    points = Margin(100 * MARGIN * population.contributed, POINTS)
+    rates = []
+    for _ in range(studies):
+        verdict = judged(drawn_from(population, reliance, design, chance), reliance, points)
+        claimed, in_points = verdict.passes, verdict.passes_in_points
+        at_margin = reliance >= MARGIN
+        said = Rates(verdict.counts, claimed, claimed and at_margin, verdict.held)
+        rates.append(
+            said._replace(
+                in_points=in_points,
+                in_points_wrong=in_points and at_margin,
+                lost_held=verdict.lost_held,
+            )
+        )
     return rates_of(np.array(rates, float))
 
 
@@ -651,9 +759,9 @@ def real_table(populations: Iterable[Population], studies: int) -> Iterator[str]
         "intervals resample",
         "seeds",
         "clusters",
-        *(name for name, *_ in OF_ONE_TASK),
+        *(name for name, *_ in (*OF_ONE_TASK, *OF_POINTS)),
     )
-    yield "|---" * 4 + "|--:" * 7 + "|"
+    yield "|---" * 4 + "|--:" * (2 + len(OF_ONE_TASK) + len(OF_POINTS)) + "|"
     for population in populations:
         whole, most = len(population.members), len(population.originals) // 2
         choices = (False, True) if whole < len(population.clusters) else (False,)
@@ -663,7 +771,9 @@ def real_table(populations: Iterable[Population], studies: int) -> Iterator[str]
                 real_rates(population, reliance, design, studies) for reliance in (0.0, MARGIN)
             ]
             names = ["clusters" if chosen else "examples" for chosen in (flipped, resampled)]
-            cells = [_percent(getattr(rates[case], rate)) for _, case, rate in OF_ONE_TASK]
+            cells = [
+                _percent(getattr(rates[case], rate)) for _, case, rate in (*OF_ONE_TASK, *OF_POINTS)
+            ]
             yield _row(population.task, len(population.floors), *names, seeds, f"{whole:,}", *cells)
 
 

@@ -133,7 +133,7 @@ def study(seed: int, folder: Path) -> tuple[int, dict[str, float]]:
     checked = config_of({key: value for key, value in written.items() if key != "grids"})
     run_here(Plan(checked, folder, cache=folder / "cache"))
     claims = read_table(folder / "tables/claims.parquet").to_pandas()
-    return replaceable(claims[claims["task"].isna()], checked.margin), dict(orders(folder))
+    return replaceable(claims[claims["task"].isna()]), dict(orders(folder))
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from papa.files import read_facts, read_table
 from papa.plan.study import read_plan
 from papa.results.outcomes import ORIGINALS, Setting, TaskOutcomes, outcomes_in
 from papa.results.phrases import reliance_text
-from papa.results.reliance import reliance_of
+from papa.results.reliance import RELIANCE, effect_of
 
 QUARTERS, DRAWS = 4, 2000
 AVERAGES = Setting("average", None, "0")
@@ -90,11 +90,11 @@ def table(results: Path) -> Iterator[str]:
         for kind, mask in masks.items():
             if mask.any():
                 sample = outcomes.sample(outcomes.metric, mask)
-                reliance = reliance_of(sample, AVERAGES)
-                assert reliance is not None
+                effect = effect_of(sample, AVERAGES)
+                assert effect is not None
                 scores = (sample.mean(ORIGINALS), sample.mean(AVERAGES), sample.floor)
                 cells = [f"{int(mask.sum()):,}", *(f"{score:.3f}" for score in scores)]
-                cells.append(reliance_text(*reliance.interval()[:3]))
+                cells.append(reliance_text(dict(zip(RELIANCE, effect.reliance(), strict=True))))
                 yield f"| {outcomes.model} | {outcomes.task} | {kind} | {' | '.join(cells)} |"
         _, new, again, *quarters = masks.values()
         for kind, pair in {

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import tempfile
@@ -19,7 +20,8 @@ from typer.testing import CliRunner
 
 from papa.config.reading import description_of, keys
 from papa.config.settings import Config
-from papa.results.forest import COLUMNS, RELIANCE, SCORES, figure_of
+from papa.results.forest import COLUMNS, SCORES, figure_of
+from papa.results.reliance import RELIANCE
 from papa.stages import STAGES
 
 DOCS = Path(__file__).parent
@@ -152,23 +154,18 @@ NUMBERS = r"-?[\d.]+"
 def reliances() -> dict[str, pd.DataFrame]:
     """The rows of each figure of reliance, read from the tables of pages."""
     measured, printed = list[dict[str, object]](), list[dict[str, object]]()
-    for task, metric, trivial, floor, original, *_, constants, _, reliance in _cells(
+    for task, _, original, averages, floor, lost, contributed, reliance in _cells(
         "results.md", "| MNLI"
     ):
-        excluded = (
-            "not above trivial"
-            if float(original.split()[0]) <= float(trivial)
-            else "not above every floor"
-        )
-        excluded = excluded if reliance == "-" else None
-        measured.append(
-            _row("MiniLM", task, metric, original, constants, floor, reliance)
-            | {"excluded": excluded}
-        )
+        row = _row("MiniLM", task, original, averages, floor, reliance)
+        for name, cell in (("lost", lost), ("contributed", contributed)):
+            _, *ends = (float(number) / 100 for number in re.findall(NUMBERS, cell))
+            row |= dict(zip((f"{name}_low", f"{name}_high"), ends, strict=False))
+        measured.append(row)
     for model, task, original, *floors, averages, reliance in _cells(
         "published.md", "| RoBERTa BASE | MNLI"
     ):
-        printed.append(_row(model, task, "", original, averages, max(floors), reliance))
+        printed.append(_row(model, task, original, averages, max(floors), reliance))
     return {"reliance": pd.DataFrame(measured), "published": pd.DataFrame(printed + measured)}
 
 
@@ -181,25 +178,26 @@ def _cells(page: str, first: str) -> list[list[str]]:
 
 
 def _row(
-    line: str, task: str, metric: str, original: str, constants: str, floor: str, reliance: str
-) -> dict:
-    scores = [float(cell.split()[0]) for cell in (original, constants, floor)]
+    line: str, task: str, original: str, constants: str, floor: str, reliance: str
+) -> dict[str, object]:
+    """A row of a figure; scores of all metrics are in points."""
+    scores = [float(cell) for cell in (original, constants, floor)]
     known = [float(number) / 100 for number in re.findall(NUMBERS, reliance) if number != "-"]
-    known = known if len(known) == 3 else [sum(known) / 2, *known] if known else [None] * 3
-    row = dict.fromkeys(COLUMNS) | {"line": line, "task": task, "metric": metric}
-    return row | dict(zip((*SCORES, *RELIANCE), [*scores, *known], strict=True))
+    known = known if len(known) == 3 else [sum(known) / 2, *known] if known else [math.nan] * 3
+    row: dict[str, object] = dict.fromkeys(COLUMNS, math.nan)
+    row |= {"line": line, "task": task, "subset": None, "metric": "accuracy"}
+    row |= {"lost": scores[0] - scores[1], "contributed": scores[0] - scores[2]}
+    row |= dict.fromkeys(("lost_low", "contributed_low"), -math.inf)
+    row |= dict.fromkeys(("lost_high", "contributed_high"), math.inf)
+    return row | dict(zip((*SCORES, *RELIANCE[:3]), [*scores, *known], strict=True))
 
 
 def draw() -> None:
     """Draw the figures of reliance in the style of the report; published scores have two decimals."""
     for name, rows in reliances().items():
-        chart, printed = figure_of(rows, 0.1).to_dict(), rows[~rows["line"].eq("MiniLM")]
-        text = json.dumps(chart, ensure_ascii=False)
-        for scores in printed[[*SCORES]].itertuples(index=False):
-            long, short = (
-                " → ".join(f"{score:.{digits}f}" for score in scores[:2]) for digits in (3, 2)
-            )
-            text = text.replace(f"{long} ({scores[2]:.3f})", f"{short} ({scores[2]:.2f})")
+        text = json.dumps(figure_of(rows, "10%").to_dict(), ensure_ascii=False)
+        if name == "published":
+            text = re.sub(r'"(\d+)\.0 points of (\d+)\.0"', r'"\1 points of \2"', text)
         (DOCS / "figures" / f"{name}.svg").write_text(vlc.vegalite_to_svg(text), encoding="utf-8")
 
 

@@ -329,7 +329,7 @@ def inspect(
 
 @app.command(
     epilog="Examples:\n\n- `papa compare results/demo results/demo2`\n"
-    "- `papa compare results/demo results/demo2 --margin 0.05 --json`\n\n"
+    "- `papa compare results/demo results/demo2 --margin 5% --json`\n\n"
     "Exit codes: 0 no significant difference, 1 a significant difference, 2 the results cannot be compared or the "
     "command is wrong."
 )
@@ -337,15 +337,16 @@ def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A results folder.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another results folder.")],
     margin: Annotated[
-        float | None,
+        str | None,
         typer.Option(
-            metavar="SHARE",
-            help="δ as a share of attention's contribution to a task in A; the default is the margin in A's config.",
+            metavar="MARGIN",
+            help="δ: a share of attention's contribution to a task in A, such as 5%, or points of its metric, such as "
+            "'1 point'; the default is the margin in A's config.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two results: which scores differ, which are equal within δ, and which comparisons are inconclusive.
+    """Compare two results: which scores differ, which are equal within δ, and which comparisons are undecided.
 
     The main scores of each model, task and setting are compared; the comparison is paired if examples and seeds are the
     same. "Differs" is significant at 5% over all comparisons (Holm's correction). So is "equal within δ", which

@@ -12,8 +12,10 @@ import pyarrow as pa
 
 from papa.results.grids import GRID_COLUMNS
 from papa.results.outcomes import RUN_KEYS, Setting, TaskOutcomes
+from papa.results.reliance import effects_of
 from papa.results.scores import collect_runs
-from papa.results.summary import SUMMARY_COLUMNS, with_reliance
+from papa.results.summary import SUMMARY_COLUMNS
+from papa.results.summary import summary_of as summary_of_runs
 from papa.results.views import GridView
 
 
@@ -122,7 +124,7 @@ def summary_of(measured: Sequence[TaskOutcomes], heads: int = 24) -> pd.DataFram
         for run in task.runs.to_dict("records")
     ]
     titles = {task.task: task.task.upper() for task in measured}
-    return with_reliance(collect_runs(runs, measured, titles), measured)
+    return summary_of_runs(collect_runs(runs, measured, titles), effects_of(measured))
 
 
 def kept(fraction: str, heads: int = 24) -> int:
@@ -154,7 +156,7 @@ def summary_row(
         "subset": "all",
         "mean": mean,
         "seeds": 3,
-        "status": "counts",
+        "status": "significant",
     }
     if mean is not None and half is not None:
         row |= {"half_width": half, "low": mean - half, "high": mean + half}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import torch
 
+from papa.config.margin import margin_for
 from papa.config.measures import METRICS, frequent_class, positive_class
 from papa.config.settings import Config, budget_on
 from papa.config.variant import Constant
@@ -58,7 +59,7 @@ START_SECONDS = 10  # startup time of a job
 BACKWARD = 3  # cost of a pass with gradients, in passes without
 PROBE_SHARE = 0.15  # cost of an epoch of a probe on stored hidden states, in passes of the model
 POWER = 0.8
-"""Statistical power: if the true reliance is 0, the probability that its upper bound is below the smallest margin."""
+"""Statistical power: if nothing is lost, the probability that the upper bound is below the smallest margin."""
 SEED_SPREAD, DISCORDANT_SHARE, CONTRIBUTION = 0.005, 0.05, 0.2
 """Assumed: the standard deviation of score differences over seeds, the share of examples whose outcome changes if heads
 are replaced, and attention's contribution; all as shares of the score's range."""
@@ -92,7 +93,7 @@ def plan(config: Config, cores: int) -> dict[str, Any]:
     """Estimate the needs of the jobs that have to run, in plain values.
 
     `problems` lists why something cannot run or be estimated. `smallest_margins` has, for each task, the smallest
-    margin that it can show, or the reason `why` there is none.
+    margin that it can show, as a share and in units of the score, or the reason `why` there is none.
 
     Args:
         config: a checked config.
@@ -156,7 +157,7 @@ def plan(config: Config, cores: int) -> dict[str, Any]:
         "cores": cores,
         "device": config.device,
         "free_disk_bytes": free,
-        "margin": config.margin,
+        "margin": list(config.margin),
         "metrics": _metrics(study),
         "smallest_margins": [_smallest_margin(study, name) for name in _tasks(study)],
     }
@@ -372,59 +373,57 @@ def _tasks(study: Plan) -> list[str]:
 
 
 def _smallest_margin(study: Plan, name: str) -> dict[str, object]:
-    """Return the smallest margin of a task, or the reason why it has none."""
+    """Return the smallest margins of a task, or the reason why it has none."""
     config, task = study.config, study.config.tasks[name]
     variants = (study.variants(model, paired) for model, paired in config.pairs if paired == name)
     seeds = min(len(seeds) for of_model in variants for seeds in of_model.values())
     facts = study.data(task.corpus).facts
     examples = facts["rows"].get("validation", 0)
-    smallest = why = None
-    if not config.floors:
-        why = "without `floors` no reliance is measured"
-    elif task.target.probed and seeds == 1:
-        why = "one seed shows nothing; use at least two"
-    elif not METRICS[task.metric].bounded:
-        why = "the score is unbounded, so attention's contribution is known only after a run"
-    elif not examples or config.corpora[task.corpus].blocks:
-        why = "the number of validation examples is not known"
-    else:
-        rows = examples / facts["sizes"]["validation"]["design_effect"]
-        spread = SEED_SPREAD / CONTRIBUTION if task.target.probed else 0.0
-        # the difference of two scores includes `UNSEEN_UNITS` twice, once per score
-        error = math.sqrt((DISCORDANT_SHARE + 2 * UNSEEN_UNITS / rows) / rows) / CONTRIBUTION
-        smallest = smallest_margin(seeds, spread, error, POWER)
-    about = {
+    margin = margin_for(config.margin, task.metric)
+    about: dict[str, object] = {
         "title": task.title or name,
         "seeds": seeds if task.target.probed else None,
         "examples": examples,
-    }
-    return about | {"smallest": smallest, "why": why}
+    } | dict.fromkeys(("smallest", "in_score", "unlikely", "why"))
+    if not config.floors and not margin.in_points:
+        return about | {"why": "without `floors` no reliance is measured"}
+    if task.target.probed and seeds == 1:
+        return about | {"why": "one seed shows nothing; use at least two"}
+    if not METRICS[task.metric].bounded:
+        return about | {"why": "the score is unbounded, so it is known only after a run"}
+    if not examples or config.corpora[task.corpus].blocks:
+        return about | {"why": "the number of validation examples is not known"}
+    rows = examples / facts["sizes"]["validation"]["design_effect"]
+    spread = SEED_SPREAD if task.target.probed else 0.0
+    # the difference of two scores includes `UNSEEN_UNITS` twice, once per score
+    error = math.sqrt((DISCORDANT_SHARE + 2 * UNSEEN_UNITS / rows) / rows)
+    in_score = smallest_margin(seeds, spread, error, POWER)
+    share = in_score / CONTRIBUTION
+    unlikely = (in_score if margin.in_points else share) >= margin.size
+    return about | {"smallest": share, "in_score": in_score, "unlikely": unlikely}
 
 
 def _describe_margins(estimates: Mapping[str, Any]) -> list[str]:
     """Describe the smallest margins of a plan in sentences."""
-    sentences, known, unlikely, without = (
-        list[str](),
-        list[str](),
-        list[str](),
-        dict[str, list[str]](),
-    )
+    sentences, known, without = list[str](), list[str](), dict[str, list[str]]()
     for entry in estimates["smallest_margins"]:
-        title, smallest = entry["title"], entry["smallest"]
-        if smallest is None:
-            without.setdefault(entry["why"], []).append(title)
+        if entry["why"]:
+            without.setdefault(entry["why"], []).append(entry["title"])
             continue
         seeds = f"{count(entry['seeds'], 'seed')}, " if entry["seeds"] else ""
-        size = f"{math.ceil(100 * smallest)}%" if smallest < 1 else "100% or more"
-        known.append(f"{title} {size} ({seeds}{count(entry['examples'], 'example')})")
-        unlikely += [title] * (smallest >= estimates["margin"])
+        points = math.ceil(1000 * entry["in_score"]) / 10
+        share = math.ceil(100 * entry["smallest"])
+        size = f"{points} points or {share}%"
+        rows = f"{seeds}{count(entry['examples'], 'example')}"
+        known.append(f"{entry['title']} {size} ({rows})")
     if known:
-        shown = f"Smallest margin that can be shown with {100 * POWER:.0f}% power if reliance is 0, as a share of"
-        sentences += [f"{shown} attention's contribution: {', '.join(known)}.", ASSUMED]
+        shown = f"Smallest margin that can be shown with {100 * POWER:.0f}% power if nothing is lost, in points and as"
+        sentences += [f"{shown} a share of attention's contribution: {', '.join(known)}.", ASSUMED]
     sentences += [
         f"No smallest margin for {', '.join(titles)}: {why}." for why, titles in without.items()
     ]
+    unlikely = [entry["title"] for entry in estimates["smallest_margins"] if entry["unlikely"]]
     if unlikely:
-        margin = f"A margin of {100 * estimates['margin']:g}%"
+        margin = f"A margin of {' or '.join(estimates['margin'])}"
         sentences.append(f"{margin} is unlikely for {', '.join(unlikely)}: add examples or seeds.")
     return sentences

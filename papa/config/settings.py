@@ -30,6 +30,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from papa.config.margin import SHARE, Margin, margin_for
 from papa.config.measures import METRICS, TEXT, WORD, Target, check_metric
 from papa.config.variant import (
     CONTEXT_FREE,
@@ -103,6 +104,18 @@ def _listed(written: object) -> object:
     )
 
 
+def margins_of(written: object) -> tuple[str, ...]:
+    """Return one or several margins in their usual form; a share applies to all metrics, so it is the only one."""
+    listed = written if isinstance(written, list | tuple) else [written]
+    margins = [Margin.parse(each) for each in listed]
+    units = {margin.unit for margin in margins}
+    if not margins or len(units) < len(margins) or (len(margins) > 1 and SHARE in units):
+        raise InputError(
+            "give either one share of attention's contribution, or at most one margin in points and one in nats."
+        )
+    return tuple(map(str, margins))
+
+
 def _once(values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
     """Refuse a list that contains a value twice, or two lists of heads with one name."""
     names = [getattr(value, "order", value) for value in values or ()]
@@ -146,6 +159,9 @@ Head = Annotated[
     tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Field(strict=False)
 ]
 Positive = Annotated[int, Field(ge=1)]
+Margins = Annotated[
+    tuple[str, ...], BeforeValidator(margins_of, json_schema_input_type=str | float | list[str])
+]
 HUB_NAME = "[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9_])?"
 HUB_ID = rf"(?!.*(--|[.][.])){HUB_NAME}(/{HUB_NAME})?"
 HubId = Annotated[str, Field(pattern=f"^{HUB_ID}$")]
@@ -550,9 +566,10 @@ class Config(Block):
     fidelity: Literal["paper", "published_code"] = "paper"
     """version to follow if the paper and the published code differ; it sets the default of `layout`, and whether the
     frozen encoder applies its dropout while λ and probes are trained, as in the published code"""
-    margin: Annotated[float, Field(gt=0, lt=1), unit("share of attention's contribution")] = 0.1
-    """largest reliance at which heads count as replaceable, chosen before the run: a share of what attention
-    contributes to a task"""
+    margin: Margins = ("10%",)
+    """what a task may lose if heads count as replaceable, chosen before the run: a share of what attention contributes
+    to it, such as 10%, or points of its metric, such as 1 point or 0.05 nats; a list has one for points and one for
+    nats"""
     resamples: Annotated[int, Field(ge=0, le=999), unit("probes")] = 5
     """further probes of each variant with stored hidden states, each on training rows drawn with replacement, so that
     intervals cover the choice of training rows; scores stay those of probes on all rows; 0: intervals do not cover
@@ -608,6 +625,8 @@ class Config(Block):
         for name, task in self.tasks.items():
             _check_task(f"tasks.{name}", task, self.corpora[task.corpus])
         _check_trained(self)
+        for _, name in self.pairs:
+            margin_for(self.margin, self.tasks[name].metric)
         return self
 
     @property

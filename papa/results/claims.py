@@ -1,11 +1,13 @@
-"""Claims: how much a model relies on attention, how many heads are replaceable at a margin, and which tasks are
-excluded.
+"""Claims: what a model loses when heads are replaced, how many heads are replaceable at a margin, and on which tasks.
 
-k heads are replaceable at margin δ if, for k and every smaller measured number of replaced heads, the one-sided 95%
-upper bound of the reliance on every task that counts is below δ. Because all tasks have to pass (intersection-union)
-and numbers are tested in ascending order (fixed sequence), this joint claim needs no correction for tasks and numbers.
+k heads are replaceable at a margin if, for k and every smaller measured number of replaced heads, the one-sided 95%
+upper bound of what is lost on every tested task is below the margin. Because all tasks have to pass
+(intersection-union) and numbers are tested in ascending order (fixed sequence), this joint claim needs no correction
+for tasks and numbers.
 The claims about single tasks, and those of several lines, are corrected by Holm's method, so the chance of any wrong
 claim is at most 5%; see docs/statistics.md.
+
+A margin is a share of attention's contribution, or in points (nats) of the metric.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any, TypedDict
 import numpy as np
 import pandas as pd
 
+from papa.config.margin import Margin, margin_for
 from papa.config.measures import frequent_class
 from papa.config.settings import RUN, Config
 from papa.config.variant import Constant
@@ -30,69 +33,65 @@ from papa.results.phrases import (
     COVERED,
     FORMULA,
     bound_text,
+    effect_texts,
+    margin_text,
     notes_of,
-    points_text,
-    reliance_text,
+    order_sentences,
     sentences_of,
 )
 from papa.results.reliance import (
-    COUNTS,
-    Reliance,
-    examples_needed,
+    CONTRIBUTED,
+    LOST,
+    RELIANCE,
+    SIGNIFICANT,
+    Claim,
+    effect_of,
     mean_reliance,
-    reliance_of,
-    replaceable,
+    tested,
 )
 from papa.results.statistics import LEVEL, holm
 from papa.results.summary import is_main
-from papa.results.table import Table, percent, texts
+from papa.results.table import Table, texts
 from papa.results.views import GridView, rows_of
 
-CLAIM_COLUMNS = dict.fromkeys(("grid", "line", "model", "constant", "order", "fraction"), "string")
-CLAIM_COLUMNS |= {"replaced": "int64", "heads": "int64", "tasks": "int64"}
-CLAIM_COLUMNS |= dict.fromkeys(("reliance", "low", "high", "bound", "margin"), "float64") | {
-    "worst": "string"
-}
-CLAIM_COLUMNS |= {
-    "task": "string",
-    "p": "float64",
-    "corrected_p": "float64",
-    "corrected_margin": "float64",
-}
-CLAIM_COLUMNS |= {
-    "claims": "int64",
-    "contribution": "float64",
-    "metric": "string",
-    "positive": "string",
-}
-"""The columns of the table of claims, which has a row for each line and number of replaced heads, first for all tasks
-together, then for each task that counts (`task`). `bound` is the one-sided 95% upper bound of the reliance, the largest
-of all tasks (`worst`). `margin` is the largest bound of this row and of those with fewer heads: this number is
-replaceable at every larger margin. `corrected_margin` and `corrected_p` are corrected for this number of `claims`. A
-task has a `contribution` of attention, the original minus the highest floor, in units of its `metric`, with the class
-of F1 (`positive`)."""
+CLAIM_COLUMNS = dict.fromkeys(
+    ("grid", "line", "model", "constant", "order", "fraction", "task", "metric", "positive"),
+    "string",
+)
+CLAIM_COLUMNS |= dict.fromkeys(("replaced", "heads", "tasks", "averaged", "claims"), "int64")
+CLAIM_COLUMNS |= dict.fromkeys(("margin", "worst"), "string")
+NUMBERS = (*LOST, *CONTRIBUTED, *RELIANCE[:3], "bound", "corrected_margin", "p", "corrected_p")
+CLAIM_COLUMNS |= dict.fromkeys(NUMBERS, "float64")
+"""The columns of the table of claims, which has a row for each line and number of replaced heads, first for all `tasks`
+that are tested together, with the mean reliance over those that have one (`averaged`), then for each task. `lost` and
+`contributed` are in units of the task's `metric`, with the class of F1 (`positive`). `bound` is the one-sided 95% upper
+bound of what is lost, as a share or in these units, as `margin` is. Of all tasks together it is that of the task
+(`worst`) with the largest bound, in multiples of its margin. `p` is that of the claim that less than the margin is lost
+with this and every smaller measured number of heads; `corrected_p` is corrected for this number of `claims`, and the
+claim passes at every margin above `corrected_margin` after the correction."""
+MEAN, TOGETHER = "mean", "all tested tasks"
+"""The names of several tasks in the tables of what is lost and of claims."""
 CUT_SHARE = 0.01
 """A note says that texts were cut, or have only unknown tokens, if more than this share was or has."""
 
 CLAIMS_NOTE = (
-    f"{FORMULA} Reliance is averaged over the tasks that count, with its 95% interval over {COVERED}. Largest bound: "
-    "the largest of the tasks' one-sided 95% upper bounds. Margin: this number of heads is replaceable at every larger "
-    "margin, because no task that counts has a larger bound at this or any smaller measured number. Tasks whose "
-    f"original does not beat every floor are excluded. {ABOVE_ALL}"
+    f"{FORMULA} In brackets: 95% intervals over {COVERED}. Reliance is averaged over the tasks to which attention "
+    f"contributes significantly. {ABOVE_ALL}"
 )
-BY_TASK_NOTE = (
-    "Each task by itself: the margin of {margin} of attention's contribution in units of the score, and the largest "
-    "number of heads that is replaceable at this margin, if only this claim is made, and corrected for the {claims} of "
-    "this table (Holm's method). Passes at margins above: the smallest margin for this corrected number. Next: the "
-    "next measured number, and the margin above which it would pass. A number that does not pass was not shown to be "
-    "replaceable; this does not show that it is not."
+BOUNDS_NOTE = (
+    "Bound: the one-sided 95% upper bound of what is lost; of all tasks together, the largest in multiples of the "
+    "task's margin. A claim about a number of heads includes those about smaller numbers. It passes at the margins "
+    "above the last column, which are corrected for all claims about lines, or about lines and tasks (Holm's method). "
+    "A claim that does not pass was not shown; this does not show that it is wrong."
 )
 
 
 Samples = Mapping[tuple[str, str], Sample]
 """The scores of each model and task on all validation examples, by the task's main metric."""
-Reliances = Sequence[Sequence[Reliance | None]]
-"""The reliances that a claim is about at each number of replaced heads, in ascending order; None if one is unknown."""
+
+
+Claims = Sequence[Sequence[Claim | None]]
+"""The claims about the tasks at each number of replaced heads, in ascending order; None if an effect is unknown."""
 
 
 def samples_of(task_outcomes: Iterable[TaskOutcomes]) -> Samples:
@@ -104,11 +103,11 @@ def samples_of(task_outcomes: Iterable[TaskOutcomes]) -> Samples:
 
 
 def claims_of(
-    grid: GridView, summary: pd.DataFrame, samples: Samples, margin: float
+    grid: GridView, summary: pd.DataFrame, samples: Samples, margins: Sequence[str]
 ) -> pd.DataFrame:
     """Return the claims about the lines of a grid (`CLAIM_COLUMNS`), with the number of `orders` that were run.
 
-    Claims about single tasks are corrected for all tasks and lines of the grid, and joint claims for all lines.
+    Claims about single tasks are corrected for all tested tasks and lines of the grid, and joint claims for all lines.
     """
     rows = rows_of(grid, summary[is_main(summary)])
     rows = rows.assign(
@@ -122,127 +121,141 @@ def claims_of(
             index=False
         )
     ]
-    lines = [_claims_of_line(of_line, samples) for _, of_line in rows.groupby("line", sort=False)]
-    joint = [together for together, *by_task in lines if by_task]
-    single = [frame for _, *by_task in lines for frame in by_task]
-    p_values = [p_values_of(frame["reliances"].tolist(), margin) for frame in single]
-    for frame, p, corrected_p in zip(single, p_values, corrected_p_values(p_values), strict=True):
-        frame["p"], frame["corrected_p"] = p, corrected_p
-    for frames in (joint, single):
-        margins = corrected_margins([frame["reliances"].tolist() for frame in frames])
-        for frame, corrected_margin in zip(frames, margins, strict=True):
-            frame["claims"], frame["corrected_margin"] = len(frames), corrected_margin
-    records = [
-        row
-        for of_line in lines
-        for frame in of_line
-        for row in frame.reset_index().to_dict("records")
-    ]
+    frames, joint, single = list[pd.DataFrame](), list[pd.DataFrame](), list[pd.DataFrame]()
+    for _, of_line in rows.groupby("line", sort=False):
+        steps = _steps_of_line(of_line, samples)
+        by_task = _claims_by_task(steps, of_line, samples, margins)
+        of_tested = [frame for frame in by_task if frame["tasks"].all()]
+        together = _joint_claims(steps, of_line, of_tested, samples)
+        frames += [together, *by_task]
+        joint += [together] if of_tested else []
+        single += of_tested
+    for family in (joint, single):
+        _test(family)
+    records = [row for frame in frames for row in frame.reset_index().to_dict("records")]
     claims = pd.DataFrame(records, columns=[*CLAIM_COLUMNS, "orders"])
-    return claims.assign(claims=claims["claims"].fillna(len(joint)))
+    return claims.fillna({"claims": 0, "averaged": 0})
 
 
-def _claims_of_line(rows: pd.DataFrame, samples: Samples) -> list[pd.DataFrame]:
-    """Return the claims about a line, uncorrected and with their `reliances`: about all tasks, then about each."""
-    model, order = rows["model"].iloc[0], next(iter(rows["order"].dropna()), None)
+def _test(family: Sequence[pd.DataFrame]) -> None:
+    """Add the bounds and p values of sequences of claims, and both corrected for the whole family."""
+    sequences = [frame["tests"].tolist() for frame in family]
+    p_values = [p_values_of(claims) for claims in sequences]
+    corrected_p = corrected_p_values(p_values)
+    margins = corrected_margins(sequences)
+    for place, frame in enumerate(family):
+        sizes = frame["margin"].map(lambda margin: Margin.parse(margin).size)
+        frame["claims"] = len(family)
+        frame["bound"] = sizes * [_largest_bound(claims, LEVEL) for claims in frame["tests"]]
+        frame["corrected_margin"] = sizes * margins[place]
+        frame["p"] = p_values[place]
+        frame["corrected_p"] = corrected_p[place]
+
+
+def _steps_of_line(rows: pd.DataFrame, samples: Samples) -> pd.DataFrame:
+    """Return a row for each number of replaced heads of a line."""
     steps = rows.drop_duplicates("replaced").set_index("replaced").sort_index()
-    steps = steps[["grid", "line", "model", "constant", "fraction", "heads"]].assign(order=order)
-    runs = [
-        samples[model, task].runs_of(setting)
-        for task, setting in zip(rows["task"], rows["setting"], strict=True)
+    order = next(iter(rows["order"].dropna()), None)
+    columns = ["grid", "line", "model", "constant", "fraction", "heads"]
+    orders = [
+        len(samples[row["model"], row["task"]].runs_of(row["setting"]))
+        for _, row in rows.iterrows()
     ]
-    steps["orders"] = max(map(len, runs))
-    counting, by_task = rows[rows["status"].eq(COUNTS)], list[pd.DataFrame]()
-    for task, of_task in counting.groupby("task", sort=False):
-        sample, at = samples[model, str(task)], of_task.set_index("replaced").reindex(steps.index)
-        values = [
-            [reliance_of(sample, setting) if isinstance(setting, Setting) else None]
+    return steps[columns].assign(order=order, orders=max(orders))
+
+
+def _claims_by_task(
+    steps: pd.DataFrame, rows: pd.DataFrame, samples: Samples, margins: Sequence[str]
+) -> list[pd.DataFrame]:
+    """Return the claims about each task of a line with their `tests`; untested tasks have 0 `tasks`."""
+    frames = list[pd.DataFrame]()
+    for (model, task), of_task in rows.groupby(["model", "task"], sort=False):
+        first = of_task.iloc[0]
+        margin = margin_for(margins, first["metric"])
+        at = of_task.set_index("replaced").reindex(steps.index)
+        frame = steps.assign(
+            task=first["title"],
+            metric=first["metric"],
+            positive=first["positive"],
+            margin=str(margin),
+            tasks=int(tested(at["status"], margin).any()),
+            **{name: at[name] for name in (*LOST, *CONTRIBUTED, *RELIANCE[:3])},
+        )
+        sample = samples[str(model), str(task)]
+        effects = [
+            effect_of(sample, setting) if isinstance(setting, Setting) else None
             for setting in at["setting"]
         ]
-        claim = {
-            "task": of_task["title"].iloc[0],
-            "tasks": 1,
-            "reliance": at["reliance"],
-            "low": at["reliance_low"],
-        }
-        claim |= {
-            "high": at["reliance_high"],
-            "bound": at["reliance_bound"].fillna(inf),
-            "reliances": values,
-        }
-        claim |= dict(of_task[["metric", "positive"]].iloc[0])
-        claim["contribution"] = sample.contribution
-        by_task.append(steps.assign(**claim))  # an unknown reliance passes at no margin
-    terms = {number: list[tuple[Sample, str, Setting]]() for number in steps.index}
-    for number, task, corpus, setting in counting[
-        ["replaced", "task", "corpus", "setting"]
-    ].itertuples(index=False):
-        terms[number].append((samples[model, task], corpus, setting))
-    means = pd.DataFrame(
-        [_mean(of_number) for of_number in terms.values()],
-        steps.index,
-        ["tasks", "reliance", "low", "high"],
-    )
-    together = steps.join(means)
-    if by_task:
-        titles = [frame["task"].iloc[0] for frame in by_task]
-        bounds = pd.concat([frame["bound"] for frame in by_task], axis=1, keys=titles)
-        together["bound"], together["worst"] = bounds.max(axis=1), bounds.idxmax(axis=1)
-        together["reliances"] = [
-            [reliance for [reliance] in of_number]
-            for of_number in zip(*(frame["reliances"] for frame in by_task), strict=True)
+        claims = [[Claim(effect, margin) if effect else None] for effect in effects]
+        frame["tests"] = pd.Series(claims, frame.index)
+        frames.append(frame)
+    return frames
+
+
+def _joint_claims(
+    steps: pd.DataFrame, rows: pd.DataFrame, tested: Sequence[pd.DataFrame], samples: Samples
+) -> pd.DataFrame:
+    """Return the claims about all tested tasks of a line together, with their `tests`."""
+    means = dict[Hashable, dict[str, float]]()
+    for number, at in rows[rows["status"].eq(SIGNIFICANT)].groupby("replaced"):
+        terms = [
+            (samples[row["model"], row["task"]], row["corpus"], row["setting"])
+            for _, row in at.iterrows()
         ]
-    frames = [together, *by_task]
-    return (
-        [frame.assign(margin=frame["bound"].clip(lower=0).cummax()) for frame in frames]
-        if by_task
-        else frames
-    )
+        mean = mean_reliance(terms)
+        names = ("averaged", *RELIANCE[:3])
+        means[number] = dict(zip(names, (len(terms), *mean[:3]), strict=True)) if mean else {}
+    joint = steps.join(pd.DataFrame.from_dict(means, "index")).assign(tasks=len(tested))
+    if tested:
+        tests = zip(*(frame["tests"] for frame in tested), strict=True)
+        joint["tests"] = [[claim for [claim] in at_number] for at_number in tests]
+        bounds = [[_largest_bound([claim], LEVEL) for claim in at] for at in joint["tests"]]
+        worst = [tested[at.index(max(at))].iloc[0] for at in bounds]
+        joint["worst"] = [row["task"] for row in worst]
+        joint["margin"] = [row["margin"] for row in worst]
+    return joint
 
 
-def _mean(terms: Sequence[tuple[Sample, str, Setting]]) -> dict[str, float]:
-    """Return the mean reliance over tasks with its interval, and the number of tasks."""
-    mean = mean_reliance(terms) if terms else None
-    return dict(
-        zip(
-            ("tasks", "reliance", "low", "high"),
-            (len(terms), *mean) if mean else (0,),
-            strict=False,
-        )
-    )
+def tasks_of(
+    grid: GridView, summary: pd.DataFrame, samples: Samples, margins: Sequence[str]
+) -> pd.DataFrame:
+    """Return a row for each model and task of a grid, with the reason if it is `untested`.
 
-
-def tasks_of(grid: GridView, summary: pd.DataFrame, samples: Samples) -> pd.DataFrame:
-    """Return a row for each model and task of a grid, with the reason if it is `excluded`.
-
-    `needed` is the number of validation examples that would include it. There are also the numbers of validation
-    examples, clusters, probe seeds and samples of training rows, the floors, the highest first, and whether a blind
-    `guess` replaces that one.
+    `needed` is the number of validation examples that would change this. There are also the numbers of validation
+    examples, clusters, probe seeds and samples of training rows, the floors, the highest first, whether a blind `guess`
+    replaces that one, and the number of clusters that the margin amounts to (`at_stake`).
     """
-    rows, records = rows_of(grid, summary[is_main(summary)]), []
+    rows = rows_of(grid, summary[is_main(summary)])
+    records = list[dict[str, object]]()
     for (model, task), of_task in rows.groupby(["model", "task"], sort=False):
-        sample, status = samples[str(model), str(task)], of_task["status"].iloc[0]
-        seeds = of_task.loc[
-            is_probed(of_task["metric"]) & of_task["fraction"].ne("1"), "seeds"
-        ].min()
+        sample, first = samples[str(model), str(task)], of_task.iloc[0]
+        margin = margin_for(margins, first["metric"])
+        probed = is_probed(of_task["metric"]) & of_task["fraction"].ne("1")
+        used = [each for each in sample.settings if each.constant in of_task["constant"].tolist()]
         record = {
             "grid": grid.name,
             "model": model,
-            "task": of_task["title"].iloc[0],
+            "task": first["title"],
             "examples": sample.examples,
+            "seeds": of_task.loc[probed, "seeds"].min(),
+            "samples": min(len(sample.samples_of(each)) for each in (ORIGINALS, *used)),
+            "floors": [floor.constant for floor in sample.floor_settings],
+            "guess": bool({*sample.floor_settings[:1]} & sample.guesses),
         }
-        if status != COUNTS:
-            record |= {"excluded": status, "needed": examples_needed(sample)}
-        record |= {"clusters": None if sample.clusters is None else len(sample.trivial_values)}
-        used = [
-            ORIGINALS,
-            *(each for each in sample.settings if each.constant in of_task["constant"].tolist()),
-        ]
-        record |= {"seeds": seeds, "samples": min(len(sample.samples_of(each)) for each in used)}
-        record |= {"floors": [floor.constant for floor in sample.floor_settings]}
-        records.append(record | {"guess": bool({*sample.floor_settings[:1]} & sample.guesses)})
-    columns = "grid model task excluded needed examples clusters seeds samples floors guess".split()
-    tasks = pd.DataFrame(records, columns=columns)
+        if not tested(of_task["status"], margin).any():
+            record["untested"] = first["status"]
+            original = effect_of(sample, ORIGINALS)
+            record["needed"] = original and original.examples_needed(sample.examples)
+        if sample.clusters is not None:
+            record["clusters"] = len(sample.trivial_values)
+            size = margin.size if margin.in_points else margin.size * first["contributed"]
+            score = sample.mean(ORIGINALS) or np.nan
+            record["at_stake"] = size / score * len(sample.trivial_values)
+        records.append(record)
+    columns = (
+        "grid model task untested needed examples clusters at_stake seeds samples floors guess"
+    )
+    tasks = pd.DataFrame(records, columns=columns.split())
     return tasks.astype(dict.fromkeys(("needed", "clusters", "seeds"), "Int64"))
 
 
@@ -252,32 +265,39 @@ class Conclusion(TypedDict):
     sentences: list[str]
     table: dict[str, list[object]]
     notes: list[str]
-    margin: float
+    margin: list[str]
     claims: list[dict[Hashable, object]]
     tasks: list[dict[Hashable, object]]
+    orders: list[dict[Hashable, object]]
 
 
 def conclusion_of(
-    claims: pd.DataFrame, tasks: pd.DataFrame, margin: float, notes: Sequence[str] = ()
+    claims: pd.DataFrame,
+    tasks: pd.DataFrame,
+    margins: Sequence[str],
+    orders: pd.DataFrame,
+    notes: Sequence[str] = (),
 ) -> Conclusion:
     """Return the conclusion of a study.
 
     Args:
         claims, tasks: the tables of all grids.
-        margin: the margin of the study.
+        margins: the margins of the study.
+        orders: comparisons of learned orders with random ones; see `orders_of`.
         notes: further notes, about the data.
     """
     of_grid, of_tasks = (rows[rows["grid"].eq(tasks["grid"].iloc[0])] for rows in (claims, tasks))
     model = " (" + of_tasks["model"] + ")" if of_tasks["model"].nunique() > 1 else ""
     of_tasks = of_tasks.assign(name=of_tasks["task"] + model)
-    tables = [table.frame for table in tables_of(of_grid[of_grid["margin"].notna()], margin)]
+    lost = next((table.frame for table in tables_of(of_grid)), pd.DataFrame())
     return {
-        "sentences": sentences_of(of_grid, of_tasks, margin),
-        "table": (tables or [pd.DataFrame()])[0].to_dict("split", index=False),
-        "notes": [*notes_of(of_grid, of_tasks, margin), *notes],
-        "margin": margin,
+        "sentences": [*sentences_of(of_grid, of_tasks, margins), *order_sentences(orders)],
+        "table": lost.to_dict("split", index=False),
+        "notes": [*notes_of(of_grid, of_tasks), *notes],
+        "margin": list(margins),
         "claims": _records(claims),
         "tasks": _records(tasks),
+        "orders": _records(orders),
     }
 
 
@@ -349,12 +369,9 @@ def data_notes(
 # intersection, so it holds for any dependence between tasks.
 
 
-def p_values_of(reliances: Reliances, margin: float) -> list[float]:
-    """Return the p value of the claim at each number that all reliances are below the margin, without a correction."""
-    values = [
-        max(1.0 if reliance is None else reliance.p_below(margin) for reliance in at_number)
-        for at_number in reliances
-    ]
+def p_values_of(claims: Claims) -> list[float]:
+    """Return the p value of all claims at each number, without a correction."""
+    values = [max(1.0 if claim is None else claim.p for claim in at_number) for at_number in claims]
     return list(accumulate(values, max))
 
 
@@ -367,17 +384,21 @@ def corrected_p_values(sequences: Sequence[Sequence[float]]) -> list[list[float]
     ]
 
 
-def smallest_margins(reliances: Reliances, level: float) -> list[float]:
+def _largest_bound(claims: Iterable[Claim | None], level: float) -> float:
+    """Return the largest bound of several claims in multiples of their margins; infinite if one is unknown."""
+    return max(inf if claim is None else claim.bound(level) for claim in claims)
+
+
+def _smallest_margins(claims: Claims, level: float) -> list[float]:
     """Return the margin above which the claim at each number passes at a confidence level."""
-    bounds = [
-        max(inf if reliance is None else reliance.bound(level) for reliance in at_number)
-        for at_number in reliances
-    ]
+    bounds = [_largest_bound(at_number, level) for at_number in claims]
     return list(accumulate(bounds, max, initial=0.0))[1:]
 
 
-def corrected_margins(sequences: Sequence[Reliances]) -> list[list[float]]:
-    """Return the margin above which the claim at each number of each sequence passes after the correction.
+def corrected_margins(sequences: Sequence[Claims]) -> list[list[float]]:
+    """Return the margins above which the claim at each number of each sequence passes after the correction.
+
+    They are in multiples of the study's margins.
 
     This is the same test as `corrected_p_values`: a claim passes at a margin if its corrected p value is below 5%.
     With n sequences left, a claim passes at 5% / n, unless another of these n sequences passes completely.
@@ -386,7 +407,7 @@ def corrected_margins(sequences: Sequence[Reliances]) -> list[list[float]]:
 
     @cache
     def margins(place: int, level: float) -> list[float]:
-        return smallest_margins(sequences[place], level)
+        return _smallest_margins(sequences[place], level)
 
     def corrected(place: int, number: int) -> float:
         smallest = 0.0
@@ -402,79 +423,38 @@ def corrected_margins(sequences: Sequence[Reliances]) -> list[list[float]]:
         return smallest
 
     return [
-        [corrected(place, number) for number in range(len(reliances))]
-        for place, reliances in enumerate(sequences)
+        [corrected(place, number) for number in range(len(claims))]
+        for place, claims in enumerate(sequences)
     ]
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def tables_of(frame: pd.DataFrame, margin: float) -> list[Table]:
-    """Return two tables of claims for each grid: of all tasks together, and of each task by itself."""
+def tables_of(frame: pd.DataFrame) -> list[Table]:
+    """Return two tables for each grid: what is lost, and which claims pass; all tasks together come first."""
     tables = []
     for grid, rows in frame.groupby("grid", sort=False):
-        title = (
-            "Reliance by heads replaced"
-            if grid == RUN
-            else str(grid).replace("_", " ").capitalize()
-        )
-        joint, single = rows[rows["task"].isna()], rows[rows["task"].notna()]
-        text = pd.DataFrame(
-            {
-                "line": joint["line"],
-                "heads replaced": joint["replaced"].map("{:,}".format)
-                + " of "
-                + joint["heads"].map("{:,}".format),
-                "tasks": joint["tasks"],
-                "reliance": texts(reliance_text, joint, "reliance", "low", "high"),
-                "largest bound": [bound_text(bound, margin) for bound in joint["bound"]],
-                "on": joint["worst"].fillna("-"),
-                "margin": [bound_text(least, margin) for least in joint["margin"]],
-            }
-        )
-        if (joint["claims"] > 1).any():
-            text["corrected for lines"] = [
-                bound_text(least, margin) for least in joint["corrected_margin"]
-            ]
-        tables.append(Table(title, text, 2, rules=_rules(joint["line"])))
-        if len(single):
-            note = BY_TASK_NOTE.format(
-                margin=percent(margin, None), claims=count(single["claims"].iloc[0], "claim")
-            )
-            by_task = pd.DataFrame(
-                [
-                    _task_cells(group, margin)
-                    for _, group in single.groupby(["line", "task"], sort=False)
-                ]
-            )
-            tables.append(
-                Table(f"{title}, each task by itself", by_task, 2, note, _rules(by_task["line"]))
-            )
+        title = "What is lost" if grid == RUN else str(grid).replace("_", " ").capitalize()
+        text = rows[["line"]] if rows["line"].nunique() > 1 else rows[[]]
+        text = text.assign(task=rows["task"])
+        numbers = rows[["replaced", "heads"]].map("{:,}".format)
+        text["heads replaced"] = numbers["replaced"] + " of " + numbers["heads"]
+        names = len(text.columns)
+        lost = text.fillna({"task": MEAN}).join(effect_texts(rows))
+        lost = lost[rows["task"].notna() | rows["averaged"].gt(1)]
+        tables.append(Table(title, lost, names, rules=_rules(lost.iloc[:, 0])))
+        tested = rows[rows["tasks"].gt(1) | (rows["task"].notna() & rows["tasks"].eq(1))]
+        claims = text.loc[tested.index].fillna({"task": TOGETHER})
+        claims["margin"] = [margin_text(row) for row in tested.to_dict("records")]
+        claims["bound"] = texts(bound_text, tested, "bound", "margin")
+        claims["on"] = tested["worst"].fillna("")
+        claims["passes at margins above"] = texts(bound_text, tested, "corrected_margin", "margin")
+        if len(claims):
+            rules = _rules(claims.iloc[:, 0])
+            tables.append(Table(f"{title}: claims", claims, names, BOUNDS_NOTE, rules))
     return tables
 
 
-def _task_cells(rows: pd.DataFrame, margin: float) -> dict[str, str]:
-    heads = f" of {rows['heads'].iloc[0]:,}"
-    single, corrected = (
-        replaceable(rows, margin, column) for column in ("margin", "corrected_margin")
-    )
-    margins = pd.Series(
-        [bound_text(least, margin) for least in rows["corrected_margin"]], rows["replaced"]
-    )
-    following = margins[margins.index > corrected]
-    return {
-        "line": rows["line"].iloc[0],
-        "task": rows["task"].iloc[0],
-        "margin in score": points_text(
-            margin, *rows[["contribution", "metric", "positive"]].iloc[0]
-        ),
-        "by itself": f"{single:,}{heads}" if single else "none shown",
-        "corrected": f"{corrected:,}{heads}" if corrected else "none shown",
-        "passes at margins above": margins.get(corrected, "-"),
-        "next": f"{following.index[0]:,}: {following.iloc[0]}" if len(following) else "-",
-    }
-
-
-def _rules(lines: pd.Series[str]) -> tuple[int, ...]:
-    return tuple(np.flatnonzero(lines.ne(lines.shift()).to_numpy()).tolist())
+def _rules(names: pd.Series[str]) -> tuple[int, ...]:
+    return tuple(np.flatnonzero(names.ne(names.shift()).to_numpy()).tolist())

@@ -1,4 +1,4 @@
-"""Compare two results: which scores differ, which are equal within a margin, and which comparisons are inconclusive.
+"""Compare two results: which scores differ, which are equal within a margin, and which comparisons are undecided.
 
 There is one family of tests: the main metric on all reported validation examples, for every model, task and setting
 that both results have. Subsets and other metrics are left out, because they are based on the same outcomes.
@@ -15,20 +15,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from papa.config.margin import margin_for
 from papa.config.measures import positive_class
+from papa.config.settings import margins_of
 from papa.errors import DamagedArtefact, InputError, count
 from papa.files import PathLike, read_facts, read_table
 from papa.results.outcomes import (
     ALL,
     ITEM_COLUMNS,
+    ORIGINALS,
     Sample,
     Setting,
     TaskOutcomes,
     joint_spread,
     outcomes_in,
 )
-from papa.results.phrases import INCONCLUSIVE, share_replaced
-from papa.results.reliance import COUNTS, status_of
+from papa.results.phrases import allowed_text, share_replaced
+from papa.results.reliance import SIGNIFICANT, UNMATCHED, effect_of
 from papa.results.scores import DATA_COLUMNS, RECIPE_COLUMNS
 from papa.results.statistics import LEVEL, SOURCES, Estimate, Spread, holm
 from papa.results.table import Table, metric_name, percent, printable
@@ -37,8 +40,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 DIFFERS, DIFFERS_BY_LESS = "differs", "differs, but by less than δ"
-EQUAL, IDENTICAL = "equal within δ", "identical"
-VERDICTS = (DIFFERS, DIFFERS_BY_LESS, EQUAL, IDENTICAL, INCONCLUSIVE)
+EQUAL, IDENTICAL, UNDECIDED = "equal within δ", "identical", "undecided"
+VERDICTS = (DIFFERS, DIFFERS_BY_LESS, EQUAL, IDENTICAL, UNDECIDED)
 BY_BOTH, BY_EXAMPLE, BY_NOTHING = "examples and seeds", "examples", "nothing"
 """Ways in which the two sides of a difference are paired."""
 PARAMETERS = (*RECIPE_COLUMNS, *(name for name in DATA_COLUMNS if name != "examples"))
@@ -72,7 +75,7 @@ class Results:
     parameters: Parameters
 
 
-def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
+def compare(a: PathLike, b: PathLike, margin: float | str | Sequence[str] | None = None) -> Row:
     """Return the differences between two results folders as plain values.
 
     `rows` has a verdict for each setting that both results have; `verdicts` counts them.
@@ -81,25 +84,22 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
     - `differs`: the p value of the difference is below 5%, after Holm's correction over the family.
     - `equal within δ`: two one-sided tests, against -δ and δ, both have p values below 5%, after Holm's correction
       over all settings that are not identical. A setting can differ and be equal within δ.
-    - `inconclusive`: none of these.
+    - `undecided`: none of these.
 
     `only_a` and `only_b` list the settings that only one side has. `settings` lists the hyperparameters, data, weights
     and versions that differ.
 
     Args:
         a, b: the folders.
-        margin: δ as a share of attention's contribution to a task in A, which is the original minus its floor; by
-            default the margin of A's config. If attention's contribution is not significant, there is no δ.
+        margin: δ as a share of attention's contribution to a task in A (such as 0.1 or "10%"), or in points of its
+            metric ("1 point", "0.05 nats"); by default the margin of A's config. If attention's contribution is not
+            significant, a share is no δ.
 
     Raises:
         InputError: a folder has no results, a file is damaged, or the results have no setting in common.
     """
-    if margin is not None and not 0 < margin < 1:
-        raise InputError(
-            f"The margin is {margin:g}, but must be between 0 and 1; it is a share, such as 0.1."
-        )
     left, right = _read(Path(a)), _read(Path(b))
-    share = left.facts["margin"] if margin is None else margin
+    margins = margins_of(left.facts["margin"] if margin is None else margin)
     common = {
         key: [setting for setting in outcomes.settings() if setting in other.settings()]
         for key, outcomes in left.outcomes.items()
@@ -114,14 +114,14 @@ def compare(a: PathLike, b: PathLike, margin: float | None = None) -> Row:
         pd.DataFrame(
             row
             for key, settings in common.items()
-            for row in _rows(left, right, key, settings, share)
+            for row in _rows(left, right, key, settings, margins)
         )
     )
     verdicts = {name: int(rows["verdict"].eq(name).sum()) for name in VERDICTS}
     return {
         "a": str(a),
         "b": str(b),
-        "margin": share,
+        "margin": list(margins),
         "compared": len(rows),
         "tested": int(rows["p_holm"].notna().sum()),
         "tested_equal": int(rows["p_equal_holm"].notna().sum()),
@@ -196,12 +196,12 @@ def _described(results: Results) -> str:
 
 
 def _rows(
-    left: Results, right: Results, key: Key, settings: Sequence[Setting], share: float
+    left: Results, right: Results, key: Key, settings: Sequence[Setting], margins: Sequence[str]
 ) -> Iterator[Values]:
     """Test the common settings of a model and a task; `judge` adds the verdicts after all tests."""
     outcomes, same_seeds = left.outcomes[key], _same_seeds(left, right, key)
     a, b, same_examples = samples_of(outcomes, right.outcomes[key])
-    delta, no_delta = _delta(a, outcomes, share)
+    delta, no_delta = _delta(a, outcomes, margins)
     for setting in settings:
         estimate, paired = difference(a, b, setting, same_examples, same_seeds)
         row = _identity(left, outcomes, setting)
@@ -253,7 +253,7 @@ def judge(rows: pd.DataFrame) -> pd.DataFrame:
         DIFFERS: differs,
         EQUAL: equal,
     }
-    return rows.assign(verdict=np.select([*cases.values()], [*cases], INCONCLUSIVE))
+    return rows.assign(verdict=np.select([*cases.values()], [*cases], UNDECIDED))
 
 
 def samples_of(a: TaskOutcomes, b: TaskOutcomes) -> tuple[Sample, Sample, bool]:
@@ -356,10 +356,20 @@ def _same_seeds(left: Results, right: Results, key: Key) -> bool:
     return all(a) and a == b
 
 
-def _delta(sample: Sample, outcomes: TaskOutcomes, share: float) -> tuple[float | None, str]:
+def _delta(
+    sample: Sample, outcomes: TaskOutcomes, margins: Sequence[str]
+) -> tuple[float | None, str]:
     """Return a task's δ, or None and the reason why there is none."""
-    status = status_of(sample, outcomes, outcomes.metric)
-    return (share * sample.contribution, "") if status == COUNTS else (None, status)
+    margin = margin_for(margins, outcomes.metric)
+    if margin.in_points:
+        return margin.size, ""
+    effect = effect_of(sample, ORIGINALS)
+    if effect is None:
+        return None, UNMATCHED
+    status = effect.status(sample, outcomes.guess(outcomes.metric).words)
+    return (
+        (None, status) if status != SIGNIFICANT else (margin.size * effect.contributed().mean, "")
+    )
 
 
 def _only(side: Results, other_side: Results) -> list[Values]:
@@ -380,7 +390,7 @@ def print_comparison(result: Row, console: Console) -> None:
     console.print(headline(result), style="bold red" if result["verdicts"][DIFFERS] else "bold")
     console.print("")
     tables: list[tuple[str, list[dict[str, str]], int]] = []
-    for verdict in (DIFFERS, DIFFERS_BY_LESS, INCONCLUSIVE, EQUAL):
+    for verdict in (DIFFERS, DIFFERS_BY_LESS, UNDECIDED, EQUAL):
         chosen = [row for row in result["rows"] if row["verdict"] == verdict]
         chosen.sort(
             key=lambda row: (2.0 if row["p"] is None else row["p"], -abs(row["difference"] or 0.0))
@@ -415,7 +425,7 @@ def headline(result: Row) -> str:
     by_less = f" ({less:,} of them by less than the margin)" if less else ""
     return (
         f"{compared:,} compared: {result['differ']:,} differ{by_less}, {verdicts[IDENTICAL]:,} identical, "
-        f"{verdicts[EQUAL]:,} equal within the margin, {verdicts[INCONCLUSIVE]:,} inconclusive."
+        f"{verdicts[EQUAL]:,} equal within the margin, {verdicts[UNDECIDED]:,} undecided."
     )
 
 
@@ -429,8 +439,8 @@ def notes(result: Row) -> str:
         "Tested: the main metric of every model, task and setting that both have.",
         f"Paired by {', '.join(f'{name}: {number:,}' for name, number in sorted(paired.items()))}.",
         f"Differs: 5% for {count(result['tested'], 'test')} together (Holm's correction).",
-        f"Equal: two one-sided tests with δ = {percent(result['margin'], None)} of attention's contribution to a task "
-        f"in A, 5% for {count(result['tested_equal'], 'test')} together (Holm's correction).",
+        f"Equal: two one-sided tests with δ = {allowed_text(result['margin'])}, 5% for "
+        f"{count(result['tested_equal'], 'test')} together (Holm's correction).",
     ]
     for why in dict.fromkeys(row["no_delta"] for row in rows if row["no_delta"]):
         tasks = dict.fromkeys(row["title"] for row in rows if row["no_delta"] == why)

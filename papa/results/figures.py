@@ -8,12 +8,11 @@ from textwrap import wrap
 import altair as alt
 import pandas as pd
 
-from papa.config.measures import MEASURES, METRICS
+from papa.config.measures import MEASURES
 from papa.errors import InputError, count
 from papa.method.pictures import HEIGHT, PANELS_PER_ROW, WIDTH, inline, styled
-from papa.results.outcomes import ALL, is_probed
+from papa.results.outcomes import ALL
 from papa.results.phrases import ABOVE_ALL, COVERED, floor_name
-from papa.results.reliance import COUNTS
 from papa.results.table import metric_name
 from papa.results.views import GridView
 
@@ -33,6 +32,10 @@ SHARED = {
 }
 """The colours of floors that all curves of a panel share."""
 MARK = "context-free floor of a curve"
+FLOORS_NOTE = (
+    f"Dashed lines: floors; context-free is {FLOOR_WORDS['context_free']}, trivial is {FLOOR_WORDS['trivial']}. "
+    "Diamonds: the context-free floor of one curve. A curve at its context-free floor has a reliance of 100%."
+)
 MINIMUM_SPAN = 0.05
 """The smallest range of scores in a panel; in a smaller range, noise looks like a drop, and tick labels repeat."""
 CURVE_KEYS = ["line", "subset"]
@@ -103,20 +106,13 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
         )
         marks = alt.Chart(inline(floors_of_task[marked])).mark_point(size=50, strokeWidth=1.6)
         characters = WIDTH // 7
-        status = rows.loc[rows["subset"] == ALL, "status"].dropna().unique().tolist()
-        excluded = bool(status) and COUNTS not in status
-        reason = (
-            wrap(f"Excluded: {'; '.join(status)}.", characters + characters // 4)
-            if excluded
-            else alt.Undefined
-        )
         return alt.layer(
             *([rules] if (~marked).any() else []),
             bars if barred else intervals.mark_area(opacity=0.15),
             base.mark_line(strokeWidth=line_width),
             base.mark_circle(size=dot_size, opacity=1),
             *([marks.encode(x, end, curve[0], shape)] if marked.any() else []),
-            title=alt.Title(wrap(rows["title"].iloc[0], characters), subtitle=reason),
+            title=alt.Title(wrap(rows["title"].iloc[0], characters)),
             width=WIDTH,
             height=HEIGHT,
         )
@@ -222,48 +218,16 @@ def _in_words(points: pd.DataFrame) -> str:
 
 
 def figure_note(frame: pd.DataFrame) -> str:
-    """Return the caption of a grid's figure, which explains axes, intervals, seeds and floors."""
+    """Return the caption of a grid's figure, which explains axes, intervals and floors."""
     rows = frame[frame["main"] & frame["mean"].notna()]
-    probed = is_probed(rows["metric"])
-    shape, intervals = (
-        "bars" if len(rows.groupby(CURVE_KEYS)) > MAXIMUM_BANDS else "bands",
-        list[str](),
-    )
-    if probed.any():
-        seed_counts = rows.loc[probed, "seeds"]
-        seeds = " to ".join(
-            dict.fromkeys(f"{number:.0f}" for number in (seed_counts.min(), seed_counts.max()))
-        )
-        over = (
-            f"{shape} are 95% intervals ({seeds} seeds) over {COVERED}, cut to the metric's range"
-        )
-        intervals.append("one probe seed, so no interval" if seeds == "1" else over)
-    for name, measure in METRICS.items():
-        if not measure.target.probed and rows["metric"].eq(name).any():
-            intervals.append(
-                f"{shape} of {measure.title.lower()} are 95% intervals over texts and orders"
-            )
-    floors = " ".join(["", *_floors_in_words(frame)])
-    above = f" {ABOVE_ALL}" if (rows["reliance"] > 1).any() else ""
-    return f"Mean validation score by the number of replaced heads; {'; '.join(intervals)}.{floors}{above}"
-
-
-def _floors_in_words(frame: pd.DataFrame) -> list[str]:
-    """Return sentences that name the floors in the figure and say how to read them; empty if there are none."""
-    kinds = {kind for _, rows in _points(frame).groupby("task") for kind in _floors(rows)["kind"]}
-    dashed = [
-        f"{floor_name(name)} ({words})"
-        for name, words in FLOOR_WORDS.items()
-        if f"{floor_name(name)} floor" in kinds
-    ]
-    sentences = [f"Dashed: {'; '.join(dashed)}."] if dashed else []
-    if MARK in kinds:
-        sentences.append(
-            f"Diamonds: the context-free floor of one curve ({FLOOR_WORDS['context_free']})."
-        )
-    if frame.loc[frame["main"], "context_free"].notna().any():
-        sentences.append("A curve that falls to its context-free floor has a reliance of 100%.")
-    return sentences
+    intervals = "one probe seed, so no interval"
+    if rows["low"].notna().any():
+        shape = "bars" if len(rows.groupby(CURVE_KEYS)) > MAXIMUM_BANDS else "bands"
+        intervals = f"{shape} are 95% intervals over {COVERED}, cut to the metric's range"
+    sentences = [f"Mean validation score by the number of replaced heads; {intervals}."]
+    sentences += [FLOORS_NOTE] if rows["context_free"].notna().any() else []
+    sentences += [ABOVE_ALL] if (rows["reliance"] > 1).any() else []
+    return " ".join(sentences)
 
 
 def _points(frame: pd.DataFrame) -> pd.DataFrame:
@@ -274,18 +238,7 @@ def _points(frame: pd.DataFrame) -> pd.DataFrame:
     `replaced`, shifted by a few pixels if there are error bars. Intervals are cut at the metric's range.
     """
     rows = frame[frame["main"] & frame["mean"].notna()]
-    columns = [
-        "line",
-        "model",
-        "task",
-        "title",
-        "metric",
-        "positive",
-        "subset",
-        "fraction",
-        "mean",
-        "status",
-    ]
+    columns = "line model task title metric positive subset fraction mean".split()
     points = rows[[*columns, *FLOOR_WORDS]]
     several = rows["heads"].nunique() > 1
     share = 1 - rows["kept"] / rows["heads"]

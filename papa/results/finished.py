@@ -24,9 +24,11 @@ from papa.results.claims import (
     samples_of,
     tasks_of,
 )
+from papa.results.orders import orders_of
 from papa.results.outcomes import ITEM_COLUMNS, OUTCOME_COLUMNS, RUN_KEYS, TaskOutcomes, table_of
+from papa.results.reliance import effects_of
 from papa.results.scores import SPLITS, collect_runs
-from papa.results.summary import with_reliance
+from papa.results.summary import summary_of
 from papa.results.views import grid_views
 from papa.stages import AnyJob, Job, Probe, ProbeEncoder, Tokenize, Training
 
@@ -112,7 +114,7 @@ class Finished:
             }
             for job in self.of_stage(Tokenize.stage)
         }
-        return table, facts | {"models": models, "margin": self.config.margin}
+        return table, facts | {"models": models, "margin": list(self.config.margin)}
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -123,8 +125,8 @@ class Finished:
 
     @cached_property
     def summary(self) -> pd.DataFrame:
-        """Mean scores, drops and reliance of all settings."""
-        return with_reliance(self.runs, self.outcomes)
+        """Mean scores, drops and effects of all settings."""
+        return summary_of(self.runs, effects_of(self.outcomes))
 
     @cached_property
     def claims(self) -> pd.DataFrame:
@@ -139,14 +141,13 @@ class Finished:
     def conclusion(self) -> Conclusion:
         """The sentences, table and notes that the study ends with, and the records of claims."""
         tasks = pd.concat(
-            [tasks_of(grid, self.summary, self._samples) for grid in grid_views(self.config)]
+            [
+                tasks_of(grid, self.summary, self._samples, self.config.margin)
+                for grid in grid_views(self.config)
+            ]
         )
-        return conclusion_of(
-            self.claims,
-            tasks,
-            self.config.margin,
-            data_notes(self.config, self.facts, self.summary, self._laid_out),
-        )
+        notes = data_notes(self.config, self.facts, self.summary, self._laid_out)
+        return conclusion_of(self.claims, tasks, self.config.margin, orders_of(self.runs), notes)
 
     @cached_property
     def _samples(self) -> Samples:

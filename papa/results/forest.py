@@ -1,4 +1,4 @@
-"""A forest plot: the reliance with every head replaced, on average, on each task and on its subsets."""
+"""A forest plot: what is lost with every head replaced, and reliance, on each task and on its subsets."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from papa.config.margin import Margin
 from papa.method.pictures import inline, styled
 from papa.results.figures import COLORS, GREY
 from papa.results.outcomes import ALL
 from papa.results.phrases import (
     COVERED,
     FORMULA,
-    INCONCLUSIVE,
+    POINTS_NOTE,
+    amounts_text,
+    effect_texts,
     floor_name,
-    interval_text,
     reliance_text,
 )
-from papa.results.reliance import COUNTS, narrow
+from papa.results.reliance import CONTRIBUTED, LOST, RELIANCE
 from papa.results.section import Section
-from papa.results.table import Table, metric_name, percent, texts
+from papa.results.table import Table, metric_name
 from papa.results.views import grid_views, rows_of
 
 if TYPE_CHECKING:
@@ -28,39 +30,38 @@ if TYPE_CHECKING:
 
     from papa.results.finished import Finished
 
-RELIANCE = ("reliance", "low", "high")
 SCORES = ("original", "constants", "context_free")
-COLUMNS = dict.fromkeys(("line", "task", "subset", "metric", "excluded"), "string")
-COLUMNS |= dict.fromkeys((*SCORES, *RELIANCE), "float64")
-MEAN = "mean of the tasks that count"
+AMOUNTS = (*LOST[:3], *CONTRIBUTED, *RELIANCE[:3])
+COLUMNS = dict.fromkeys(("line", "task", "subset", "metric", "positive"), "string")
+COLUMNS |= dict.fromkeys((*SCORES, *AMOUNTS), "float64")
+MEAN = "mean reliance"
 """The task of the row with the mean reliance."""
-TITLE = "Reliance with every head replaced"
+TITLE = "What is lost with every head replaced"
 CAPTION = (
     "Each dot is a reliance. 0%: a score like that of the original; 100%: a score like that of the context-free floor. "
-    "Lines are 95% intervals."
+    "Lines are 95% intervals, and a triangle at the edge marks one that goes on. Right: what is lost, with its 95% "
+    "interval, of what attention contributes."
 )
-NOTE = (
-    f"{FORMULA} In brackets: 95% intervals over {COVERED}. Inconclusive: the task is excluded, or the "
-    "interval is wider than 50 percentage points."
-)
-ROW_HEIGHT, FOREST_WIDTH = 36, 440
-"""The height of a row and the width of the plot in pixels; the HTML report scales them to the width of a page."""
+NOTE = f"{FORMULA} {POINTS_NOTE} In brackets: 95% intervals over {COVERED}."
+LINE_HEIGHT, INTERVAL_HEIGHT, FOREST_WIDTH = 18, 18, 460
+"""The heights of a line of text and of an interval below it, and the width of the plot, in pixels."""
+LABEL_WIDTH = 230
+"""The width of the names of tasks in pixels; the amounts have the rest."""
+AXIS = (-0.25, 1.5)
+"""The reliances that the axis shows; intervals are cut at its edges."""
 
 
 def reliance(finished: Finished) -> Section | None:
-    """Show reliance of `run` with every head replaced, and mark the margin of the study."""
-    if "0" not in finished.config.run.fractions or not finished.config.floors:
+    """Show what is lost in `run` with every head replaced, and mark the margin of the study."""
+    if "0" not in finished.config.run.fractions:
         return None
     [grid, *_], summary, claims = grid_views(finished.config), finished.summary, finished.claims
     main = summary[summary["main"]]
-    keys, scores = (
-        ["model", "task", "subset"],
-        main[main["fraction"].eq("1")].rename(columns={"mean": "original"}),
-    )
+    keys = ["model", "task", "subset"]
+    scores = main[main["fraction"].eq("1")].rename(columns={"mean": "original"})
     end = rows_of(grid, main[main["fraction"].eq("0")]).rename(columns={"mean": "constants"})
     end = end.merge(scores[[*keys, "original"]].drop_duplicates(keys), how="left", on=keys)
-    rows = reliances_of(end, claims[claims["grid"].eq(grid.name)])
-    known = bool(rows["reliance"].notna().any())
+    rows = effects_of(end, claims[claims["grid"].eq(grid.name)])
     return Section(
         "reliance",
         TITLE,
@@ -68,34 +69,27 @@ def reliance(finished: Finished) -> Section | None:
         COLUMNS,
         [_table(rows)],
         NOTE,
-        chart=figure_of(rows, finished.config.margin) if known else None,
+        chart=figure_of(rows, finished.config.margin[0]),
         alternative=f"{TITLE}. {_in_words(rows)}",
         caption=CAPTION,
-        in_report=known,
     )
 
 
 def _table(rows: pd.DataFrame) -> Table:
-    text = rows[["line", "task", "subset", "metric"]].fillna("").astype("str")
-    text = text.join(
-        rows[[*SCORES]]
-        .map(lambda score: "" if pd.isna(score) else f"{score:.3f}")
-        .rename(columns=floor_name)
-    )
-    text["reliance"] = _reliance_texts(rows)
-    text["excluded because"] = rows["excluded"].fillna("")
-    empty = [name for name in ("subset", "excluded because") if text[name].eq("").all()]
-    several = rows["line"].nunique() > 1
-    text = text.drop(columns=[*empty, *([] if several else ["line"])])
+    text = rows[["line", "task", "subset"]].fillna("").astype("str")
+    text["metric"] = [
+        "" if pd.isna(row["metric"]) else metric_name(row["metric"], row["positive"])
+        for row in rows.to_dict("records")
+    ]
+    scores = rows[[*SCORES]].map(lambda score: "" if pd.isna(score) else f"{score:.3f}")
+    text = text.join(scores.rename(columns=floor_name)).join(effect_texts(rows))
+    hidden = [] if rows["line"].nunique() > 1 else ["line"]
+    hidden += [] if rows["subset"].notna().any() else ["subset"]
+    text = text.drop(columns=hidden)
     return Table("", text, list(text).index("original"))
 
 
-def _reliance_texts(rows: pd.DataFrame) -> pd.Series[str]:
-    shown = texts(reliance_text, rows, *RELIANCE)
-    return pd.Series(shown, rows.index, "str").mask(rows["excluded"].notna(), INCONCLUSIVE)
-
-
-def reliances_of(rows: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
+def effects_of(rows: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
     """Return a row, with `COLUMNS`, for the mean of each line of a grid, and for each of its tasks and subsets.
 
     Args:
@@ -103,130 +97,125 @@ def reliances_of(rows: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
             score of the `original` next to that of the `constants`.
         claims: the claims about the grid.
     """
-    joint = claims[
-        claims["task"].isna() & claims["replaced"].eq(claims["heads"]) & claims["reliance"].notna()
-    ]
+    joint = claims[claims["task"].isna() & claims["replaced"].eq(claims["heads"])]
+    means = joint[joint["averaged"].gt(1)].assign(task=MEAN).drop_duplicates("line")
+    whole = rows["subset"].eq(ALL)
+    known = rows.assign(subset=rows["subset"].mask(whole), task=rows["title"], whole=whole)
+    place = known["task"].map(list(dict.fromkeys(known["task"])).index)
+    known = known.assign(place=place).sort_values(["place", "whole"], ascending=[True, False])
     records = list[dict[Hashable, object]]()
-    for line, mean in joint.assign(task=MEAN).groupby("line", sort=False):
-        whole, counts = rows["subset"].eq(ALL), rows["status"].eq(COUNTS)
-        counting = rows.loc[rows["line"].eq(line) & whole & counts, "task"].tolist()
-        if len(counting) > 1:
-            records += mean[["line", "task", *RELIANCE]].to_dict("records")
-        shown = rows["line"].eq(line) & (
-            whole | (rows["task"].isin(counting) & (rows["reliance"].notna() | ~counts))
-        )
-        metrics = texts(metric_name, rows, "metric", "positive")
-        excluded = rows["status"].mask(counts)
-        known = rows.assign(subset=rows["subset"].mask(whole), excluded=excluded, metric=metrics)[
-            shown
-        ]
-        place = known["task"].map([*counting, *known["task"]].index)
-        known = known.assign(place=place, on_subset=~whole).sort_values(
-            ["place", "on_subset"], kind="stable"
-        )
-        columns = ["line", "title", "subset", "metric", "excluded", *SCORES]
-        columns += ["reliance", "reliance_low", "reliance_high"]
-        records += known[columns].set_axis(list(COLUMNS), axis=1).to_dict("records")
+    for line in dict.fromkeys(known["line"]):
+        records += means[means["line"].eq(line)].to_dict("records")
+        records += known[known["line"].eq(line)].to_dict("records")
     return pd.DataFrame(records, columns=list(COLUMNS))
 
 
 def _in_words(rows: pd.DataFrame) -> str:
-    names = (
-        rows[["line", "task", "subset"]] if rows["line"].nunique() > 1 else rows[["task", "subset"]]
-    )
-    labels = [
-        ", ".join(name for name in row if isinstance(name, str))
-        for row in names.itertuples(index=False)
-    ]
-    reliances = _reliance_texts(rows) + rows["excluded"].map(
-        ", {}".format, na_action="ignore"
-    ).fillna("")
-    return " ".join(
-        f"{label}: {reliance}." for label, reliance in zip(labels, reliances, strict=True)
-    )
+    sentences = []
+    for row in rows.to_dict("records"):
+        names = [row[name] for name in ("line", "task", "subset")]
+        label = ", ".join(name for name in names if isinstance(name, str))
+        sentences.append(f"{label}: {amounts_text(row)}, {reliance_text(row)}.")
+    return " ".join(sentences)
 
 
-def _shown(original: float, constants: float, floor: float) -> str:
-    known = not any(map(pd.isna, (original, constants, floor)))
-    return f"{original:.3f} → {constants:.3f} ({floor:.3f})".replace("-", "−") if known else ""
+def _laid_out(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """Return the rows with their places in the figure, in pixels from its top, and the height of all.
+
+    Rows of a task follow one another. A row has a line of text (`text`) and, below it, an interval (`bar`). If there
+    are several lines, the task's name is above its rows (`heading`), which have the names of lines. Without a reliance,
+    `instead` says what attention contributes.
+    """
+    labels = rows["task"] + rows["subset"].map(", {}".format, na_action="ignore").fillna("")
+    several = rows["line"].nunique() > 1
+    placed, top = list[dict[str, object]](), 0
+    for label in dict.fromkeys(labels):
+        heading = label if several else None
+        top += LINE_HEIGHT if several else 0
+        for row in rows[labels.eq(label)].to_dict("records"):
+            name = row["line"] if several else label
+            middle = top + LINE_HEIGHT / 2
+            place = {"heading": heading, "label": name, "line": row["line"], "text": middle}
+            place |= {"above": middle - LINE_HEIGHT, "bar": middle + INTERVAL_HEIGHT}
+            amounts = {"amounts": amounts_text(row), "instead": ""}
+            if pd.isna(row["reliance"]):
+                amounts["instead"] = reliance_text(row).removeprefix("-")
+            place |= {name: text.replace("-", "−") for name, text in amounts.items()}
+            placed.append(place | {name: row[name] for name in RELIANCE[:3]})
+            heading = None
+            top += LINE_HEIGHT + INTERVAL_HEIGHT
+    return pd.DataFrame(placed), top
 
 
-def figure_of(rows: pd.DataFrame, margin: float) -> alt.TopLevelMixin:
-    """Draw reliance of tasks and, below each, of its subsets, with rules at the margin and at the floor."""
+def figure_of(rows: pd.DataFrame, margin: str) -> alt.TopLevelMixin:
+    """Draw reliance of tasks and, below each, of its subsets, next to what is lost; a share is marked as the margin."""
     import altair as alt
 
-    label = rows["task"] + rows["subset"].map(", {}".format, na_action="ignore").fillna("")
-    wide = pd.Series(texts(interval_text, rows, "low", "high"), rows.index, "str").map(
-        "95% interval {}".format
-    )
-    why = rows["excluded"].astype("object").where(narrow(rows) | rows["reliance"].isna(), wide)
-    points = (
-        rows[["line"]]
-        .join(rows[[*RELIANCE]].astype("float64").where(narrow(rows)))
-        .assign(label=label)
-    )
-    points["excluded"] = why.map("inconclusive: {}".format, na_action="ignore")
-    points["scores"] = texts(_shown, rows, *SCORES)
-    lines, places = (list(dict.fromkeys(points[name])) for name in ("line", "label"))
-    # a row is a line of text and, below it, an interval; rows of a task follow one another, and the first has its name
-    points["row"] = points["label"].map(places.index) * len(lines) + points["line"].map(lines.index)
-    points = points.sort_values("row", kind="stable")
-    points["label"] = points["label"].mask(points["label"].duplicated(), "")
-    points["scores"] = (points["line"] + "  " if len(lines) > 1 else "") + points["scores"]
-    text, bar = points["row"] + 0.35, points["row"] + 0.78
-    legend = alt.Legend(title=None, symbolType="circle") if len(lines) > 1 else None
-    palette = alt.Scale(
-        domain=lines, range=[COLORS[number % len(COLORS)] for number in range(len(lines))]
-    )
-    color = alt.Color("line:N", scale=palette, legend=legend)
-    down = alt.Scale(domain=[0, len(lines) * len(places)], reverse=True, nice=False)
-    low = min(-0.1, points["low"].min())
-    scale = alt.Scale(domain=[low, max(1.1, points["high"].max())], nice=False)
+    points, height = _laid_out(rows)
+    value, low, high = (points.pop(name).astype("float64") for name in RELIANCE[:3])
+    points["from"] = low.clip(*AXIS)
+    points["to"] = high.clip(*AXIS)
+    points["dot"] = value.where(value.between(*AXIS))
+    points["left"] = points["from"].where(low < points["from"])
+    points["right"] = points["to"].where(high > points["to"])
+    lines = list(dict.fromkeys(points["line"]))
+    color = alt.Color("line:N", scale=alt.Scale(domain=lines, range=COLORS), legend=None)
+    down = alt.Scale(domain=[0, height], reverse=True, nice=False)
+    scale = alt.Scale(domain=AXIS, nice=False)
     percents = alt.Axis(labelExpr="format(100 * datum.value, '.0f') + '%'", tickCount=7, grid=False)
-    x = alt.X(
-        "reliance:Q",
-        title="reliance: share of attention's contribution",
-        scale=scale,
-        axis=percents,
-    )
-    chart = alt.Chart(inline(points.assign(text=text, bar=bar)))
-    above, base = (
-        chart.encode(alt.Y(f"{name}:Q", scale=down, axis=None)) for name in ("text", "bar")
-    )
-    counted = base.transform_filter("isValid(datum.reliance)").encode(color)
-    intervals = counted.mark_rule(strokeWidth=1.6).encode(
-        alt.X("low:Q", scale=scale), alt.X2("high:Q")
-    )
-    dots = counted.mark_circle(size=60, opacity=1).encode(x)
-    excluded = base.transform_filter("isValid(datum.excluded)").encode(
-        alt.XDatum(0), text="excluded:N"
+    title = "reliance: share of attention's contribution that is lost"
+    x = {
+        name: alt.X(f"{name}:Q", title=title, scale=scale, axis=percents)
+        for name in ("from", "dot", "left", "right")
+    }
+    base = alt.Chart(inline(points))
+    at_text, at_bar, at_heading = (
+        base.encode(alt.Y(f"{name}:Q", scale=down, axis=None)) for name in ("text", "bar", "above")
     )
 
-    def texts_of(**halo: Any) -> list[alt.Chart]:
-        labels = above.mark_text(
-            align="left", x=0, fontSize=12, limit=FOREST_WIDTH - 150, **halo
-        ).encode(text="label:N")
-        scores = above.mark_text(align="right", x=FOREST_WIDTH, fontSize=12, **halo).encode(
-            text="scores:N"
+    def known(chart: alt.Chart, name: str) -> alt.Chart:
+        return chart.transform_filter(f"isValid(datum['{name}'])")
+
+    marks = [
+        known(at_bar, "from").mark_rule(strokeWidth=1.6).encode(x["from"], alt.X2("to:Q"), color),
+        known(at_bar, "dot").mark_circle(size=60, opacity=1).encode(x["dot"], color),
+    ]
+    for name, angle in (("left", 270), ("right", 90)):
+        triangle = known(at_bar, name).mark_point(
+            shape="triangle", angle=angle, size=60, filled=True, opacity=1
         )
-        return [labels, scores, excluded.mark_text(align="left", fontSize=11, **halo)]
+        marks.append(triangle.encode(x[name], color))
 
-    marks = pd.DataFrame(
-        {"at": [margin, 1.0], "text": [f"margin {percent(margin, None)}", "context-free floor"]}
+    def words(**halo: Any) -> list[alt.Chart]:
+        amounts = at_text.mark_text(align="right", x=FOREST_WIDTH, fontSize=12, **halo)
+        label: dict[str, Any] = {"align": "left", "x": 0, "fontSize": 12}
+        labels = at_text.mark_text(limit=LABEL_WIDTH, **label, **halo)
+        headings = known(at_heading, "heading").mark_text(
+            limit=FOREST_WIDTH, fontWeight="bold", **label, **halo
+        )
+        instead = at_bar.mark_text(align="left", fontSize=11, **halo)
+        return [
+            labels.encode(text="label:N"),
+            headings.encode(text="heading:N"),
+            amounts.encode(text="amounts:N"),
+            instead.encode(alt.XDatum(0), text="instead:N"),
+        ]
+
+    allowed = Margin.parse(margin)
+    named: list[tuple[Any, float, str]] = [("left", 1.0, "context-free floor")]
+    named += [] if allowed.in_points else [("right", allowed.size, f"margin {margin}")]
+    rules = list[alt.Chart]()
+    for align, place, name in named:
+        rule = alt.Chart(inline(pd.DataFrame([{"at": place, "text": name}])))
+        rule = rule.encode(alt.X("at:Q", scale=scale))
+        label = rule.mark_text(align=align, baseline="bottom", dy=-2, fontSize=11)
+        rules += [
+            rule.mark_rule(strokeDash=[4, 3], color=GREY),
+            label.encode(alt.YValue(0), text="text:N"),
+        ]
+    halos = words(stroke="white", strokeWidth=5)  # they hide rules behind words
+    layers = alt.layer(*rules, *halos, *marks, *words())
+    heading = alt.Title(
+        TITLE, subtitle="Right: lost (95% interval), of what attention contributes", offset=10
     )
-    rules = alt.Chart(inline(marks)).encode(alt.X("at:Q", scale=scale))
-    ruled = rules.mark_rule(strokeDash=[4, 3], color=GREY)
-    named = rules.mark_text(baseline="bottom", dy=-2, fontSize=11).encode(
-        alt.YValue(0), text="text:N"
-    )
-    halos = texts_of(stroke="white", strokeWidth=5)  # they hide rules behind words
-    layers = alt.layer(ruled, named, *halos, intervals, dots, *texts_of())
-    title = alt.Title(
-        TITLE,
-        subtitle="Right: score of the original → with constants (context-free floor)",
-        offset=10,
-    )
-    height = ROW_HEIGHT * len(lines) * len(places)
-    layers = styled(layers.properties(title=title, width=FOREST_WIDTH, height=height))
-    figure: alt.LayerChart = layers.configure_legend(orient="bottom")
-    return figure
+    return styled(layers.properties(title=heading, width=FOREST_WIDTH, height=height))

@@ -19,7 +19,13 @@ from papa.config.variant import NUMBERED
 from papa.errors import count
 from papa.results.figures import figure_note, grid_figure
 from papa.results.outcomes import ALL
-from papa.results.phrases import RELIANCE_NOTE, constant_name, floor_name, reliance_text
+from papa.results.phrases import (
+    CONTRIBUTES,
+    RELIANCE_NOTE,
+    constant_name,
+    effect_texts,
+    floor_name,
+)
 from papa.results.section import Section
 from papa.results.summary import (
     BY_NUMBER,
@@ -27,8 +33,8 @@ from papa.results.summary import (
     FLOORS,
     SUMMARY_COLUMNS,
     by_fraction,
-    exclusion_note,
     is_main,
+    missing_note,
     score_note,
 )
 from papa.results.table import Table, metric_name, score_text, texts
@@ -59,7 +65,7 @@ def section_of(grid: GridView, summary: pd.DataFrame) -> Section:
         grid.title,
         rows,
         GRID_COLUMNS,
-        [*_main_tables(grid, rows[is_main(rows)]), *_subsets(grid, rows)],
+        [*_main_tables(grid, rows[is_main(rows)]), *_further_tables(grid, rows)],
         _note(grid, rows),
         {"title": grid.title, "lines": " / ".join(grid.varied)},
         chart,
@@ -75,7 +81,7 @@ def _note(grid: GridView, rows: pd.DataFrame) -> str:
             parts.append(
                 "If an order is drawn or learned several times, a seed's score is its mean over these orders."
             )
-        parts += [DROP_NOTE, RELIANCE_NOTE, exclusion_note(rows)]
+        parts += [DROP_NOTE, RELIANCE_NOTE, missing_note(rows)]
     else:
         metrics = (
             rows.loc[is_main(rows), ["title", "metric", "positive"]]
@@ -107,70 +113,50 @@ def _main_tables(grid: GridView, rows: pd.DataFrame) -> list[Table]:
 
 
 def _by_task(grid: GridView, rows: pd.DataFrame, model: str) -> list[Table]:
-    """Return a table of scores, with the best row of replaced heads in bold, and a table of reliance.
+    """Return tables of scores, with the best row of replaced heads in bold, of what is lost, and of reliance.
 
-    The tables have a column for each task. Scores have a row for the original, each known floor and each constant.
+    The tables have a column for each task, and a row for each constant. Above them, scores have rows for the original
+    and each known floor, and amounts have a row for what attention contributes.
     """
     rows = rows.assign(row=rows["constant"].fillna(ORIGINAL)).drop_duplicates(["row", "task"])
     constants = list(grid.constants) if "0" in grid.fractions else []
     printed = rows["mean"].where(rows["constant"].notna()).map("{:.3f}".format).astype("float64")
     best = (len(constants) > 1) & printed.eq(printed.groupby(rows["task"]).transform("max"))
     scores = pd.Series(texts(score_text, rows, "mean", "half_width"), rows.index, "str")
-    cells = rows.assign(
-        score_text=scores.where(~best, "**" + scores + "**"),
-        reliance_text=texts(reliance_text, rows, "reliance", "reliance_low", "reliance_high"),
-    )
+    cells = rows.assign(scores=scores.where(~best, "**" + scores + "**"), **effect_texts(rows))
     floors = [name for name in FLOORS if rows[name].notna().any()]
-    floor_texts = (
-        rows.groupby("task")[floors].first().map(lambda score: score_text(score, math.nan)).T
-    )
+    cells[floors] = rows[floors].map(lambda score: score_text(score, math.nan))
+    first = cells.groupby("task")[[*floors, CONTRIBUTES]].first().T  # the same in all rows
     titles = dict(zip(rows["task"], rows["title"], strict=True))
 
-    def laid_out(cells: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-        text = (
-            cells.reindex(index=pd.Index(names), columns=[*grid.tasks])
-            .fillna("")
-            .rename(columns=titles)
-        )
-        text.insert(
-            0,
-            "constants",
-            [floor_name(constant_name(name, constants)) for name in names],
-            allow_duplicates=True,
-        )
-        return text
+    def table(column: str, above: Sequence[str], title: str, note: str = "") -> Table:
+        by_task = pd.concat([cells.pivot(index="row", columns="task", values=column), first])
+        names = [*above, *constants]
+        text = by_task.reindex(index=pd.Index(names), columns=[*grid.tasks]).fillna("")
+        text = text.rename(columns=titles)
+        headings = [floor_name(constant_name(name, constants)) for name in names]
+        text.insert(0, "constants", headings, allow_duplicates=True)
+        return Table(title, text, 1, note, (len(above),) if above else ())
 
     title = f"{model} ({count(rows['heads'].iloc[0], 'head')})" if len(rows) else model
-    above = [ORIGINAL] * ("1" in grid.fractions) + floors
-    text = pd.concat([cells.pivot(index="row", columns="task", values="score_text"), floor_texts])
-    tables = [
-        Table(title, laid_out(text, [*above, *constants]), 1, rules=(len(above),) if above else ())
-    ]
+    tables = [table("scores", [ORIGINAL] * ("1" in grid.fractions) + floors, title)]
     if constants and rows["status"].notna().any():
-        reliances = laid_out(
-            cells.pivot(index="row", columns="task", values="reliance_text"), constants
-        )
-        tables.append(
-            Table(
-                f"{title}. Reliance",
-                reliances,
-                1,
-                f"{RELIANCE_NOTE} {exclusion_note(rows)}".strip(),
-            )
-        )
+        note = f"{RELIANCE_NOTE} {missing_note(rows)}".strip()
+        tables.append(table("lost", [CONTRIBUTES], f"{title}. Lost"))
+        tables.append(table("reliance", [], f"{title}. Reliance", note))
     return tables
 
 
-def _subsets(grid: GridView, rows: pd.DataFrame) -> list[Table]:
-    on_subsets = rows["subset"].ne(ALL) & rows["main"]
-    names = {
-        "task": "title",
-        " / ".join(grid.varied): "line",
-        "subset": "subset",
-        "examples": "examples",
-    }
-    return (
-        [Table("Subsets", by_fraction(rows, on_subsets, names), len(names))]
-        if on_subsets.any()
-        else []
-    )
+def _further_tables(grid: GridView, rows: pd.DataFrame) -> list[Table]:
+    """Return a table of subsets and one of other metrics, if there are any."""
+    lines = {" / ".join(grid.varied): "line"}
+    by_subset = {"task": "title", **lines, "subset": "subset", "examples": "examples"}
+    by_metric = {"task": "title", "metric": "metric", **lines}
+    tables = []
+    for title, selected, names in (
+        ("Subsets", rows["subset"].ne(ALL) & rows["main"], by_subset),
+        ("Other metrics", ~rows["main"], by_metric),
+    ):
+        if selected.any():
+            tables.append(Table(title, by_fraction(rows, selected, names), len(names)))
+    return tables

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -274,16 +273,6 @@ class Sample:
             else self.mean(self.floor_settings[0])
         )
 
-    @property
-    def contribution(self) -> float:
-        """Attention's contribution to the score: the original minus the floor; NaN if one of them is unknown."""
-        original = self.mean(ORIGINALS)
-        return math.nan if original is None or self.floor is None else original - self.floor
-
-    def spread(self, *settings: Setting) -> Spread | None:
-        """Return the joint spread of the trivial classifier and of several settings; see `joint_spread`."""
-        return joint_spread([(self, setting) for setting in settings], guess_as_floor=True)
-
     def runs_of(self, setting: Setting) -> pd.DataFrame:
         """Return the index of each run of a setting by order (rows) and seed (columns); every order has these seeds."""
         if setting in self._tables:
@@ -331,9 +320,7 @@ Scores = Sequence[tuple[Sample, Setting]]
 """Settings, each with the sample that contains its runs."""
 
 
-def joint_spread(
-    scores: Scores, step: float | None = None, guess_as_floor: bool = False
-) -> Spread | None:
+def joint_spread(scores: Scores, step: float | None = None) -> Spread | None:
     """Return the joint spread of the scores of a trivial classifier and of several settings with the same units.
 
     Quantity 0 is the trivial classifier of the first sample; the settings follow in the order passed. Only common runs
@@ -344,15 +331,16 @@ def joint_spread(
     Args:
         scores: the settings.
         step: see `Sample.step`; by default that of the first sample.
-        guess_as_floor: whether the trivial classifier replaces floors that score lower; see `Sample.guesses`.
     """
-    return spread_over([[scores]], step, guess_as_floor)
+    return spread_over([[scores]], step, guess_as_floor=False)
 
 
 def spread_over(
     corpora: Sequence[Sequence[Scores]], step: float | None = None, guess_as_floor: bool = True
 ) -> Spread | None:
     """Return the joint spread of the scores of several tasks of each corpus; see `joint_spread`.
+
+    With `guess_as_floor`, the trivial classifier replaces floors that score lower; see `Sample.guesses`.
 
     All tasks use the same seeds, and the same draws of an order: seed k is one source for all tasks, and so is draw k,
     because it trains λ with the same seed or is the same random order. A task without seeds varies only with orders and

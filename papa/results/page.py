@@ -20,14 +20,14 @@ from papa import __version__
 from papa.files import opened_table, read_provenance
 from papa.results.heads_map import head_maps
 from papa.results.outcomes import ALL
+from papa.results.phrases import span
 from papa.results.section import Section, narrow_svg
-from papa.results.summary import cluster_note, data_of, is_main
+from papa.results.summary import data_of, is_main
 from papa.results.table import Table
 
 if TYPE_CHECKING:
     from papa.results.finished import Finished
 
-NOTHING_CLAIMED = "Nothing can be concluded, so there is no table of claims."
 FOLDED_ROWS = 30
 """Tables are folded at first if they have more rows than this in total."""
 ROWS_SHOWN, LINE_CHARACTERS = 3, 120
@@ -45,8 +45,7 @@ def page_of(finished: Finished, sections: Sequence[tuple[Section, str]]) -> str:
             "sentences": finished.conclusion["sentences"],
             "reliance": reliance if reliance and reliance["in_report"] else None,
             "notes": [*finished.conclusion["notes"], versions_note(finished)],
-            "claims": shown["claims"] if finished.claims["reliance"].notna().any() else None,
-            "nothing_claimed": NOTHING_CLAIMED,
+            "claims": shown["claims"] if len(finished.claims) else None,
             "sections": [section for section in shown.values() if section["in_report"]],
             "maps": maps,
             "matrices": matrices,
@@ -185,8 +184,8 @@ def with_minus(text: str) -> str:
 def _examples_in(rows: pd.DataFrame) -> str:
     """Describe the number of validation examples of the tasks in the rows of a summary."""
     numbers = rows.loc[is_main(rows), "examples"]
-    span = " to ".join(dict.fromkeys(f"{number:,}" for number in (numbers.min(), numbers.max())))
-    return f"n = {span} validation examples{' per task' if rows['task'].nunique() > 1 else ''}"
+    per_task = " per task" if rows["task"].nunique() > 1 else ""
+    return f"n = {span(numbers, 'validation example')}{per_task}"
 
 
 def _data_note(finished: Finished) -> str:
@@ -209,6 +208,5 @@ def _data_note(finished: Finished) -> str:
         if columns
         else "",
         f"Further validation splits, scored separately: {', '.join(further)}." if further else "",
-        cluster_note(config),
     ]
     return " ".join(filter(None, sentences))

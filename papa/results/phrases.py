@@ -1,40 +1,46 @@
-"""The wording of conclusions: reliance, replaceable heads and excluded tasks.
+"""The wording of conclusions: what is lost, reliance, replaceable heads and untested tasks.
 
 The HTML report, the terminal and claims.json have the same sentences and notes, all from here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import ceil, isfinite, isnan
+from typing import Any
 
 import pandas as pd
 
-from papa.config.measures import MEASURES
+from papa.config.margin import NATS, POINTS, SHARE, Margin, unit_of
 from papa.config.variant import AVERAGE_OF, LIST_PREFIX, TRAINED_SUFFIX, Constant
 from papa.errors import count
-from papa.results.reliance import conclusive, narrow, replaceable
+from papa.results.reliance import CONTRIBUTED, LOST, NOT_SIGNIFICANT, replaceable
+from papa.results.statistics import LEVEL, holm
 from papa.results.table import metric_name, percent
 
-LARGEST_SHOWN_BOUND = 2.0
-"""The largest upper bound that is shown as a number. A larger one mostly reflects an uncertain contribution."""
-INCONCLUSIVE = "inconclusive"
+DECIMALS = {SHARE: 0, POINTS: 1, NATS: 2}
+"""The number of decimals of numbers in each unit."""
 PROPER = ("F1", "Matthews")  # keep their capital in a sentence
 MAXIMUM_DECIMALS = 9
 """The largest number of decimals, less one, to show that a bound is below a margin."""
+FEW_CLUSTERS = 3
+"""If a margin amounts to fewer clusters of examples, claims are wrong more often than 5%; see docs/error-rates.md."""
+CONTRIBUTES = "attention contributes"
+"""The heading of what attention contributes, in points or nats."""
 ABOVE_ALL = "Above 100%, constants are worse than no context at all."
 FORMULA = (
-    "Reliance: (original - constants) / (original - context-free). 0%: fixed attention does as well; 100%: no better "
-    "than a model whose tokens never see each other."
+    "Lost: original - constants. Attention contributes: original - context-free. Reliance: lost / contributed. 0%: "
+    "fixed attention does as well; 100%: no better than a model whose tokens never see each other."
 )
+POINTS_NOTE = "A point is a hundredth of the score; scores on a log scale are in nats per token."
 COVERED = "probe seeds and validation examples, and samples of training rows and orders of heads if there are several"
 """The sources of variance that intervals cover."""
 RELIANCE_NOTE = (
-    f"{FORMULA} Context-free: the best model tried in which no token sees another. Trivial: the best guess that "
-    "ignores the input, based on the training rows. Excluded: the original does not beat every floor (one-sided, 95%). "
-    "Inconclusive: the interval is wider than 50 percentage points; bounds and claims still hold. The interval is "
-    f"Fieller's, over {COVERED}; it covers every context-free floor that was run. {ABOVE_ALL}"
+    f"{FORMULA} {POINTS_NOTE} Context-free: the best model tried in which no token sees another. Trivial: the best "
+    "guess that ignores the input, based on the training rows. There is no reliance if attention's contribution is not "
+    f"significant against every floor (one-sided, 95%). 95% intervals are over {COVERED}; those of the contribution "
+    f"and the reliance (Fieller's) cover every context-free floor that was run. {ABOVE_ALL}"
 )
 
 ORDER_PHRASES = {
@@ -48,58 +54,130 @@ ORDER_PHRASES = {
 """Phrases for orders; an order that is not listed goes by its name."""
 
 
-def bound_text(bound: float | None, margin: float) -> str:
-    """Format an upper bound or a smallest margin, which is never rounded down: "35%".
-
-    It has the decimals that keep it below the margin of the study, if it is below: 0.0991 at a margin of 0.1 is
-    "9.91%" and not "10%". A bound far above all that attention contributes is "over 200%".
-    """
-    if bound is None or isnan(bound) or not isfinite(bound):
-        return percent(bound)
-    if bound > LARGEST_SHOWN_BOUND:
-        return f"over {percent(LARGEST_SHOWN_BOUND)}"
-    for decimals in range(MAXIMUM_DECIMALS):
-        scale = 10**decimals
-        number = ceil(100 * bound * scale - 1e-9) / scale
-        if (number / 100 < margin) == (bound < margin):
-            return f"{number + 0.0:.{decimals}f}%"
-    return f"just below {percent(margin, None)}"
+Row = Mapping[Hashable, Any]
+"""A row of a table with the columns `LOST`, `CONTRIBUTED` and `RELIANCE`, and the `metric` that has their unit."""
 
 
-def interval_text(low: float | None, high: float | None) -> str:
-    """Format an interval of shares: "29 to 40%"; "-" if it is unknown, and "unbounded" if an end is infinite."""
-    if low is None or high is None or isnan(low) or isnan(high):
+def _number(value: float, unit: str) -> str:
+    """Format a share or a difference of scores in a unit, without the unit: 0.048 is "4.8" points."""
+    decimals = DECIMALS[unit]
+    rounded = round(value if unit == NATS else 100 * value, decimals)
+    return f"{rounded + 0.0:.{decimals}f}"  # + 0.0 removes a negative zero
+
+
+def _amount(row: Row, names: Sequence[str], words: str) -> str:
+    """Format a difference of scores with its interval; `names` are those of the value and of both ends."""
+    value, low, high = (row[name] for name in names)
+    if pd.isna(value):
         return "-"
+    unit = unit_of(row["metric"])
+    text = f"{_number(value, unit)} {words or unit.replace(POINTS, '')}".strip()
     if not isfinite(high - low):
-        return "unbounded"
-    return f"{percent(low).removesuffix('%')} to {percent(high)}"
+        return text
+    return f"{text} ({_number(low, unit)} to {_number(high, unit)})"
 
 
-def reliance_text(reliance: float | None, low: float | None, high: float | None) -> str:
-    """Format a reliance for a table: "34% (29 to 40)", or "inconclusive (9 to 70)"; "-" if there is none."""
-    if reliance is None or isnan(reliance):
+def lost_text(row: Row, words: str = "") -> str:
+    """Format what is lost for a table: "4.8 (4.0 to 5.7)" points, or "1.16 nats (1.10 to 1.22)".
+
+    `words` replace the unit. An unknown amount is "-", and an unknown interval is left out.
+    """
+    return _amount(row, LOST[:3], words)
+
+
+def contributed_text(row: Row, words: str = "") -> str:
+    """Format what attention contributes; see `lost_text`."""
+    return _amount(row, CONTRIBUTED, words)
+
+
+def amounts_text(row: Row) -> str:
+    """Describe what is lost, of what attention contributes: "4.8 points (4.0 to 5.7) of 5.5"; empty for a mean."""
+    if pd.isna(row["lost"]):
+        return ""
+    lost = lost_text(row, unit_of(row["metric"]))
+    if pd.isna(row["reliance"]):
+        return lost
+    return f"{lost} of {_number(row['contributed'], unit_of(row['metric']))}"
+
+
+def reliance_text(row: Row) -> str:
+    """Format a reliance for a table: "34% (29 to 40)", or "88% (52% or more)".
+
+    Without a reliance, the text says what attention contributes: "attention contributes 0.6 points (-0.2 to 1.4)".
+    """
+    if not pd.isna(row["reliance"]):
+        interval = interval_text(row["reliance_low"], row["reliance_high"]).removesuffix("%")
+        return f"{percent(row['reliance'])} ({interval})"
+    if pd.isna(row.get("contributed")):
         return "-"
-    shown = percent(reliance) if conclusive(low, high) else INCONCLUSIVE
-    return f"{shown} ({interval_text(low, high).removesuffix('%')})"
+    return f"attention contributes {contributed_text(row, unit_of(row['metric']))}"
 
 
-def with_interval(reliance: float, low: float, high: float) -> str:
-    """Describe a reliance with its interval: "34% (95% interval 29 to 40%)"; one too wide is "inconclusive"."""
-    shown = percent(reliance) if conclusive(low, high) else INCONCLUSIVE
-    return f"{shown} (95% interval {interval_text(low, high)})"
+def effect_texts(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells of what is lost, what attention contributes, and reliance, with a column for each."""
+    records = rows.to_dict("records")
+    texts = {
+        "lost": map(lost_text, records),
+        CONTRIBUTES: map(contributed_text, records),
+        "reliance": map(reliance_text, records),
+    }
+    return pd.DataFrame({name: list(cells) for name, cells in texts.items()}, rows.index)
 
 
-def points_text(
-    margin: float, contribution: float, metric: str, positive: str | None = None
-) -> str:
-    """Describe a share of attention's contribution in units of the score: "0.55 points of accuracy"."""
-    in_nats, name = MEASURES[metric].log_scaled, metric_name(metric, positive)
-    points = (1 if in_nats else 100) * margin * contribution
-    number = f"{points:.2g}" if points < 0.1 else f"{points:.2f}".rstrip("0").rstrip(".")
-    if in_nats:
+def bound_text(bound: float | None, margin: str) -> str:
+    """Format an upper bound, which is never rounded down, in the unit of a margin: "35%", "1.4 points".
+
+    It has the decimals that keep it below the margin, if it is below: 0.0991 at a margin of 10% is "9.91%" and not
+    "10%".
+    """
+    if bound is None or isnan(bound):
+        return "-"
+    if not isfinite(bound):
+        return "no bound"
+    limit = Margin.parse(margin)
+    shown = bound * limit.number / limit.size
+    for decimals in range(DECIMALS[limit.unit], MAXIMUM_DECIMALS):
+        scale = 10**decimals
+        number = ceil(shown * scale - 1e-9) / scale
+        if (number < limit.number) == (bound < limit.size):
+            return f"{number + 0.0:.{decimals}f}{'%' if limit.unit == SHARE else f' {limit.unit}'}"
+    return f"just below {limit}"
+
+
+def interval_text(low: float, high: float) -> str:
+    """Format an interval of shares: "29 to 40%", or, with an infinite end, "29% or more" or "40% or less"."""
+    if isfinite(low) and isfinite(high):
+        return f"{percent(low).removesuffix('%')} to {percent(high)}"
+    if isfinite(low):
+        return f"{percent(low)} or more"
+    return f"{percent(high)} or less" if isfinite(high) else "no bounds"
+
+
+def in_words(number: str, metric: str, positive: object = None) -> str:
+    """Add what a number of points is of: "4.8 points of accuracy", "0.3 nats per token"."""
+    if unit_of(metric) == NATS:
         return f"{number} nats per token"
+    name = metric_name(metric, positive)
     of = name if name.startswith(PROPER) else name[0].lower() + name[1:]
     return f"{number} {'point' if number == '1' else 'points'} of {of}"
+
+
+def margin_text(row: Row) -> str:
+    """Describe a task's margin in units of its score: "0.55 points of accuracy"; several tasks have it as written."""
+    margin = Margin.parse(row["margin"])
+    if pd.isna(row["metric"]):
+        return str(margin)
+    number = f"{margin.number:.12g}"
+    if not margin.in_points:
+        amount = margin.size * row["contributed"] * (1 if unit_of(row["metric"]) == NATS else 100)
+        number = f"{amount:.2g}" if amount < 0.1 else f"{amount:.2f}".rstrip("0").rstrip(".")
+    return in_words(number, row["metric"], row["positive"])
+
+
+def allowed_text(margins: Sequence[str]) -> str:
+    """Describe the margins of a study: "10% of attention's contribution", "1 point or 0.05 nats"."""
+    allowed = " or ".join(margins)
+    return f"{allowed} of attention's contribution" if allowed.endswith(SHARE) else allowed
 
 
 def constant_name(constant: str, shown_with: Sequence[str] = ()) -> str:
@@ -149,127 +227,165 @@ def constants(name: str | None) -> str:
     return f"trained {words}" if constant.trained else words
 
 
-def sentences_of(claims: pd.DataFrame, tasks: pd.DataFrame, margin: float) -> list[str]:
-    """Describe the claims of a grid in at most three sentences.
+def sentences_of(claims: pd.DataFrame, tasks: pd.DataFrame, margins: Sequence[str]) -> list[str]:
+    """Describe the claims of a grid in a few sentences.
 
-    They say how much the model relies on attention, how many heads are replaceable and what stopped it, and which
-    tasks are excluded or inconclusive.
+    They say what is lost with every head replaced, how many heads are replaceable and what stopped it, and which tasks
+    are not tested.
     """
     if claims.empty:
         return ["No heads are replaced, so there is nothing to conclude."]
-    joint = claims[claims["task"].isna() & claims["margin"].notna()]
-    sentences = ["Nothing can be concluded, because no task counts."]
-    if len(joint):
-        sentences = [
-            _how_much(claims),
-            _what_is_replaceable(joint, margin, claims[claims["task"].notna()]),
-        ]
-    sentences.append(_what_has_no_result(claims, tasks))
+    joint = claims[claims["task"].isna()]
+    by_task = claims[claims["task"].notna()]
+    sentences = [
+        _how_much(by_task),
+        _mean_reliance(joint),
+        _what_is_replaceable(joint.dropna(subset="p"), margins, by_task),
+        _few_clusters(by_task, tasks),
+        _what_is_untested(tasks),
+    ]
     return [
         sentence.replace("?.", "?") for sentence in sentences if sentence
     ]  # a title may be a question
 
 
-def _how_much(claims: pd.DataFrame) -> str:
-    """Describe reliance with every head replaced, which does not depend on the order; empty if it is unknown."""
-    end = claims[claims["replaced"].eq(claims["heads"]) & claims["reliance"].notna()]
-    end = end.drop_duplicates(["model", "constant", "task"]).sort_values(
-        "reliance", ascending=False, kind="stable"
-    )
-    means, by_task = end[end["task"].isna()], end[end["task"].notna()]
-    if means.empty:
+def _at_end(claims: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Return claims with every head replaced, which do not depend on the order, if a column is known."""
+    end = claims[claims["replaced"].eq(claims["heads"])].dropna(subset=column)
+    return end.drop_duplicates(["model", "constant", "task"])
+
+
+def _how_much(by_task: pd.DataFrame) -> str:
+    """Describe what is lost with every head replaced, on the tasks that lose most and least; empty if unknown.
+
+    Points and nats are not compared, so a study of both has the most and the least of each.
+    """
+    end = _at_end(by_task, "lost")
+    if end.empty:
         return ""
-    first = means.iloc[0]
-    if len(means) > 1:
-        known = means[narrow(means)]
-        each = [
-            f"{with_interval(*row[['reliance', 'low', 'high']])} in {row['model']} with {constants(row['constant'])}"
-            for _, row in (known if len(known) > 1 else means).iterrows()
-        ]
-        span = f"from {each[-1]} to {each[0]}" if len(known) > 1 else "; ".join(each)
-        span += f"; inconclusive: {len(means) - len(known)} of {len(means)} lines" * (
-            1 < len(known) < len(means)
-        )
-        return f"With every head replaced, reliance is {span}."
-    heads, words = count(first["heads"], "head"), constants(first["constant"])
-    reliance = f"With all {heads} of {first['model']} replaced by {words}, reliance is "
-    if first["low"] == first["high"] == 1:
-        return f"{reliance}100% by definition."
-    reliance += with_interval(*first[["reliance", "low", "high"]])
-    if len(by_task) == 1:
-        return f"{reliance} on {by_task['task'].iloc[0]}."
-    known = by_task[narrow(by_task)]
-    ends = [
-        f"{task} ({percent(value)})"
-        for task, value in known[["task", "reliance"]].itertuples(index=False)
-    ]
-    among = "" if len(ends) == len(by_task) else "among conclusive tasks, "
-    extremes = f": {among}highest on {ends[0]}, lowest on {ends[-1]}" if len(ends) > 1 else ""
-    return f"{reliance} on average over {len(by_task)} tasks{extremes}."
-
-
-def _what_is_replaceable(joint: pd.DataFrame, margin: float, by_task: pd.DataFrame) -> str:
-    """Describe the numbers of heads that all tasks together allow; those of several lines are corrected for them."""
-    lines, at_margin = (
-        joint["line"].unique(),
-        f"at a margin of {percent(margin, None)} of attention's contribution",
+    first, several = (
+        end.to_dict("records")[0],
+        len(end[["model", "constant"]].drop_duplicates()) > 1,
     )
-    contributions = by_task[["task", "contribution", "metric", "positive"]].drop_duplicates()
-    if len(contributions) == 1:
-        at_margin += f" ({points_text(margin, *contributions.iloc[0, 1:])})"
+    parts = list[str]()
+    for _, rows in end.groupby(end["metric"].map(unit_of), sort=False):
+        ranked = rows.sort_values("lost", kind="stable").to_dict("records")
+        if len(ranked) == 1:
+            parts.append(_lost_on(ranked[0], several))
+        else:
+            parts.append(f"most, {_lost_on(ranked[-1], several)}")
+            parts.append(f"least, {_lost_on(ranked[0], several)}")
+    lost = "; and ".join(parts)
+    if several:
+        return f"With every head replaced, models lose {lost}."
+    heads = f"With all {count(first['heads'], 'head')} replaced by {constants(first['constant'])}"
+    single = len(end) == 1 and not isnan(first["reliance"])
+    share = f": a reliance of {reliance_text(first)}" if single else ""
+    return f"{heads}, {first['model']} loses {lost}{share}."
+
+
+def _lost_on(row: Row, named: bool) -> str:
+    """Describe what is lost on a task, of what attention contributes; `named` adds the model and its constants."""
+    words = in_words("", row["metric"], row["positive"]).strip()
+    where = f"{row['task']} in {row['model']} with {constants(row['constant'])}"
+    lost = lost_text(row, f"{words} on {where if named else row['task']}")
+    if isnan(row["contributed"]):
+        return lost
+    if isnan(row["reliance"]):
+        return f"{lost}, where attention contributes {contributed_text(row)}"
+    relation = "of" if row["lost"] <= row["contributed"] else "more than"
+    amount = _number(row["contributed"], unit_of(row["metric"]))
+    return f"{lost}, {relation} the {amount} that attention contributes"
+
+
+def _mean_reliance(joint: pd.DataFrame) -> str:
+    """Describe the mean reliance over several tasks with every head replaced, if there is one line."""
+    end = _at_end(joint[joint["averaged"].gt(1)], "reliance")
+    if len(end) != 1:
+        return ""
+    [row] = end.to_dict("records")
+    return f"Mean reliance on {row['averaged']:.0f} tasks is {reliance_text(row)}."
+
+
+def _what_is_replaceable(joint: pd.DataFrame, margins: Sequence[str], by_task: pd.DataFrame) -> str:
+    """Describe the numbers of heads that all tasks together allow; those of several lines are corrected for them."""
+    if joint.empty:
+        return "Nothing is claimed, because no task can be tested."
+    allowed = allowed_text(margins)
+    tested = by_task[by_task["tasks"].gt(0)]
+    if tested["task"].nunique() == 1:
+        in_score = margin_text(tested.to_dict("records")[0])
+        allowed = f"{allowed} ({in_score})" if allowed not in in_score else in_score
+    lines = joint["line"].unique()
     if len(lines) > 1:
-        return f"{_capitalised(at_margin)}, corrected for {len(lines)} lines: {_clauses(joint, 'line', 'for', margin)}."
-    first, number = joint.iloc[0], replaceable(joint, margin)
+        clauses = _clauses(joint, "line", "for")
+        return f"At a margin of {allowed}, corrected for {len(lines)} lines: {clauses}."
+    first, number = joint.iloc[0], replaceable(joint)
     order = "" if pd.isna(first["order"]) else f"{in_order(first['order'], first['orders'])}, "
-    failed = joint[joint["replaced"] > number]
+    loses = f": no task loses more than {allowed}" if number else f" at a margin of {allowed}"
     stopped = ""
-    for replaced, bound, worst in (
-        failed[["replaced", "bound", "worst"]].head(1).itertuples(index=False)
-    ):
-        upper = (
-            f"the one-sided upper bound of the reliance on {worst} is {bound_text(bound, margin)}"
-        )
-        stopped = f"; with {replaced} replaced, {upper if isfinite(bound) else f'reliance on {worst} is unbounded'}"
-    return _capitalised(f"{order}{_clause(number, first['heads'])} {at_margin}{stopped}.")
+    for _, row in joint[joint["replaced"] > number].head(1).iterrows():
+        bound = f"the one-sided upper bound is {bound_text(row['bound'], row['margin'])}"
+        bound = bound if isfinite(row["bound"]) else "there is no upper bound"
+        stopped = f"; with {row['replaced']:,} replaced, {bound} on {row['worst']}"
+    return _capitalised(f"{order}{_clause(number, first['heads'])}{loses}{stopped}.")
 
 
-def _what_has_no_result(claims: pd.DataFrame, tasks: pd.DataFrame) -> str:
-    """Describe excluded tasks and those with an inconclusive reliance, and what would help; empty if there are none."""
+def _few_clusters(by_task: pd.DataFrame, tasks: pd.DataFrame) -> str:
+    """Warn of claims that few clusters of examples decide; empty if there are none."""
+    claimed = by_task.loc[by_task["p"] < 1 - LEVEL, "task"]
+    few = tasks[tasks["at_stake"].lt(FEW_CLUSTERS) & tasks["task"].isin(claimed)]
+    at_stake = [
+        f"{number:.1f} of {clusters:,} on {name}"
+        for number, clusters, name in few[["at_stake", "clusters", "name"]].itertuples(index=False)
+    ]
+    if not at_stake:
+        return ""
+    return (
+        f"Few clusters: the margin is worth about {_and(at_stake)}; with fewer than {FEW_CLUSTERS}, up to 12% of such "
+        "claims were wrong in simulations (docs/error-rates.md)."
+    )
+
+
+def _what_is_untested(tasks: pd.DataFrame) -> str:
+    """Describe the tasks that claims are not about; empty if there are none."""
     reasons, models = dict[str, list[str]](), tasks["model"].nunique()
-    for (task, why), rows in tasks.groupby(["task", "excluded"], sort=False):
+    for (task, why), rows in tasks.groupby(["task", "untested"], sort=False):
         of_models = f" in {_and(rows['model'])}" if len(rows) < models else ""
-        needed = rows["needed"].max()
-        would_help = (
-            "" if pd.isna(needed) else f" ({needed:,} validation examples may show the difference)"
-        )
-        reasons.setdefault(f"excluded{of_models}: {why}{would_help}", []).append(str(task))
-    parts = [
-        f"{_and(names)} {'is' if len(names) == 1 else 'are'} {reason}"
-        for reason, names in reasons.items()
-    ]
-    end = claims[
-        claims["task"].notna() & claims["replaced"].eq(claims["heads"]) & claims["reliance"].notna()
-    ]
-    wide = end[~narrow(end)]
-    if len(wide):
-        names = wide["task"] + (" (" + wide["line"] + ")" if claims["line"].nunique() > 1 else "")
-        why = "the 95% interval is wider than 50 percentage points; more examples, training rows or seeds may narrow it"
-        parts.append(
-            f"{'reliance' if parts else 'Reliance'} is inconclusive on {_and(names.unique())}: {why}"
-        )
-    return f"{'; '.join(parts)}." if parts else ""
+        advice = "; a margin in points can test it" if why == NOT_SIGNIFICANT else ""
+        if not pd.isna(needed := rows["needed"].max()):
+            advice += f"; {needed:,} validation examples may show the difference"
+        reasons.setdefault(f"{of_models} ({why}{advice})", []).append(str(task))
+    parts = [f"{_and(names)}{reason}" for reason, names in reasons.items()]
+    return f"Not tested: {', '.join(parts)}." if parts else ""
 
 
-def notes_of(claims: pd.DataFrame, tasks: pd.DataFrame, margin: float) -> list[str]:
+def order_sentences(orders: pd.DataFrame) -> list[str]:
+    """Compare learned orders with random ones; an order beats them if its corrected p value (Holm) is below 5%."""
+    sentences = list[str]()
+    for row, p in zip(orders.to_dict("records"), holm(list(orders["p"])), strict=True):
+        verdict = "beats" if p < 1 - LEVEL else "does not significantly beat"
+        test = "too few for a p value" if isnan(p) else f"corrected p = {p:.2g}"
+        amount = in_words(_number(abs(row["difference"]), unit_of(row["metric"])), row["metric"])
+        direction = "higher" if row["difference"] > 0 else "lower"
+        where = f"On {row['title']} ({row['model']}), {order_name(row['order'])}"
+        sentences.append(
+            f"{where} {verdict} random orders: averaged over numbers of heads, its score is {amount} {direction}, and "
+            f"{percent(row['as_good'])} of {row['draws']} random orders are as good ({test})."
+        )
+    return sentences
+
+
+def notes_of(claims: pd.DataFrame, tasks: pd.DataFrame) -> list[str]:
     """Return notes on the claims of a grid: the data, floors and clusters, each task by itself, and large reliance."""
     if claims.empty:
         return []
-    examples = _span(tasks["examples"], "validation example")
+    examples = span(tasks["examples"], "validation example")
     seeds, samples = tasks["seeds"].dropna(), tasks["samples"]
-    based = [_span(seeds, "seed")] if len(seeds) else []
-    based += [_span(samples, "sample") + " of training rows"] if samples.gt(1).all() else []
+    based = [span(seeds, "seed")] if len(seeds) else []
+    based += [span(samples, "sample") + " of training rows"] if samples.gt(1).all() else []
     based += [examples + (" per task" if tasks["task"].nunique() > 1 else "")]
-    notes = [f"The results are based on {_and(based)}."]
+    notes = [f"The results, with 95% intervals in brackets, are based on {_and(based)}."]
     if (without := tasks[samples.lt(2)]["name"].unique()).size:
         on = "" if len(without) == len(tasks) else f" on {_and(without)}"
         notes.append(f"Intervals{on} do not cover the choice of training rows.")
@@ -288,23 +404,21 @@ def notes_of(claims: pd.DataFrame, tasks: pd.DataFrame, margin: float) -> list[s
             for number, name in zip(clusters["clusters"], clusters["name"], strict=True)
         ]
         notes.append(f"Intervals resample whole clusters of examples: {_and(units)}.")
-    by_task = claims[claims["task"].notna()]
-    if by_task["task"].nunique() > 1:
-        for line, rows in by_task.groupby("line", sort=False):
-            of_line = f" ({line})" if by_task["line"].nunique() > 1 else ""
-            corrected = (
-                f"Each task by itself{of_line}, corrected for {rows['claims'].iloc[0]} claims"
-            )
-            notes.append(f"{corrected}: {_clauses(rows, 'task', 'on', margin)}.")
-    if (claims.loc[narrow(claims), "reliance"].round(2) > 1).any():
+    single = claims[claims["task"].notna() & claims["tasks"].gt(0)]
+    if single["task"].nunique() > 1:
+        for line, rows in single.groupby("line", sort=False):
+            of_line = f" ({line})" if single["line"].nunique() > 1 else ""
+            corrected = f"Each task by itself{of_line}, corrected for {rows['claims'].max()} claims"
+            notes.append(f"{corrected}: {_clauses(rows, 'task', 'on')}.")
+    if (claims["reliance"].round(2) > 1).any():
         notes.append(ABOVE_ALL)
     return notes
 
 
-def _clauses(rows: pd.DataFrame, column: str, preposition: str, margin: float) -> str:
+def _clauses(rows: pd.DataFrame, column: str, preposition: str) -> str:
     """Describe the corrected claims about each line or task in `column`, the largest number of heads first."""
     claims = [
-        (str(name), of_name["heads"].iloc[0], replaceable(of_name, margin, "corrected_margin"))
+        (str(name), of_name["heads"].iloc[0], replaceable(of_name, "corrected_p"))
         for name, of_name in rows.groupby(column, sort=False)
     ]
     named: dict[str, list[str]] = {}
@@ -324,7 +438,7 @@ def _clause(number: int, heads: int) -> str:
     return f"{which} {count(heads, 'head')} {'is' if number == 1 else 'are'} replaceable"
 
 
-def _span(numbers: pd.Series[int], noun: str) -> str:
+def span(numbers: pd.Series[int], noun: str) -> str:
     """Describe a range of numbers: "2 to 5 seeds", or "5 seeds" if all are equal."""
     least, most = numbers.min(), numbers.max()
     return f"{least:,} to {count(most, noun)}" if least < most else count(most, noun)

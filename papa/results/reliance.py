@@ -1,21 +1,24 @@
-"""Reliances, on a scale from the original (0) to the context-free floor (1), a model in which no token sees another.
+"""What is lost when heads are replaced, what attention contributes, and their ratio, the reliance.
 
-Reliance = (original - score) / (original - floor), the share of attention's contribution to a task that is gone when
-attention no longer depends on the input. A task has a reliance only if its original beats every context-free floor that
-was run, and the best guess that ignores the input. `reliance_of` estimates the reliance on one task, and
-`mean_reliance` the mean over tasks.
+Three models are scored: the original, the one with constants, and context-free floors, in which no token sees another.
+Lost = original - constants. Contributed by attention = original - floor. Reliance = lost / contributed: 0 if constants
+do as well as attention, 1 if they do no better than the floor. The first two are in units of the score and always have
+a number; a reliance is defined only if attention contributes significantly. `effect_of` estimates all three on one
+task, and `mean_reliance` the mean reliance over tasks.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from papa.config.margin import Margin
 from papa.config.measures import MEASURES
 from papa.results.outcomes import (
     ORIGINALS,
@@ -23,82 +26,156 @@ from papa.results.outcomes import (
     Sample,
     Setting,
     TaskOutcomes,
+    joint_spread,
     spread_over,
 )
 from papa.results.statistics import LEVEL, SOURCES, Estimate, Interval, Spread, smallest_margin
 
-RELIANCE_COLUMNS = dict.fromkeys(("trivial", "context_free"), "float64") | {"status": "string"}
-RELIANCE_COLUMNS |= dict.fromkeys(
-    ("reliance", "reliance_low", "reliance_high", "reliance_bound"), "float64"
-)
-RELIANCE_COLUMNS |= {f"share_{name}": "float64" for name in SOURCES}
+LOST = ("lost", "lost_low", "lost_high", "lost_bound")
+CONTRIBUTED = ("contributed", "contributed_low", "contributed_high")
+RELIANCE = ("reliance", "reliance_low", "reliance_high", "reliance_bound")
+EFFECT_COLUMNS = dict.fromkeys(("trivial", "context_free"), "float64") | {"status": "string"}
+EFFECT_COLUMNS |= dict.fromkeys((*LOST, *CONTRIBUTED, *RELIANCE), "float64")
+EFFECT_COLUMNS |= {f"share_{name}": "float64" for name in SOURCES}
 
-COUNTS = "counts"
-"""The status of a task whose original beats all floors; such a task has a reliance and counts in claims."""
-
-WIDEST_INTERVAL = 0.5
-"""The width beyond which an interval of a reliance is inconclusive: half of all that attention contributes."""
-
-
-def conclusive(low: float | None, high: float | None) -> bool:
-    """Whether an interval of a reliance has two ends and is at most `WIDEST_INTERVAL` wide."""
-    return low is not None and high is not None and high - low <= WIDEST_INTERVAL
+SIGNIFICANT = "significant"
+"""The status of a task to which attention contributes significantly; such a task has a reliance."""
+NOT_SIGNIFICANT = "attention's contribution is not significant"
+NO_FLOOR = "no context-free floor was measured"
+UNMATCHED = "the original has no seed in common with its floors"
+BEATS_GUESS = (SIGNIFICANT, NOT_SIGNIFICANT, NO_FLOOR)
+"""The statuses of tasks whose original beats the best guess that ignores the input."""
 
 
-def narrow(rows: pd.DataFrame) -> pd.Series[bool]:
-    """Return whether the interval from `low` to `high` of each row is conclusive."""
-    return (rows["high"] - rows["low"]).le(WIDEST_INTERVAL)
+def tested(statuses: pd.Series[str], margin: Margin) -> pd.Series[bool]:
+    """Select the statuses of tasks that a claim with this margin is about.
+
+    A share needs a significant contribution of attention. Points need assay sensitivity: an original that beats the
+    best guess that ignores the input, because a probe at chance loses nothing.
+    """
+    return statuses.isin(BEATS_GUESS if margin.in_points else [SIGNIFICANT])
 
 
-def replaceable(rows: pd.DataFrame, margin: float, column: str = "margin") -> int:
-    """Return the largest number of replaced heads whose claim passes at a margin, of one line's claims; 0 if none."""
-    return int(max(rows.loc[rows[column] < margin, "replaced"], default=0))
+def replaceable(rows: pd.DataFrame, column: str = "p") -> int:
+    """Return the largest number of replaced heads whose claim passes, of one line's claims; 0 if none."""
+    return int(max(rows.loc[rows[column] < 1 - LEVEL, "replaced"], default=0))
 
 
 @dataclass(frozen=True)
-class Reliance:
-    """The drop in score in a setting, as a share of attention's contribution, which differs between floors.
+class Effect:
+    """The effect of replaced heads on the score of a task.
 
-    Its value is the share against the floor with the highest score. Whatever is claimed must hold against every floor:
-    an intersection-union test, which needs no correction. So intervals run from the smallest lower to the largest upper
-    bound, and it makes no difference which floor has the highest score.
+    The contribution and the reliance differ between floors. Their values are those against the floor with the highest
+    score. Whatever is claimed must hold against every floor: an intersection-union test, which needs no correction. So
+    intervals run from the smallest lower to the largest upper bound, and it makes no difference which floor has the
+    highest score.
 
     Args:
         spread: the joint spread of these scores.
-        drop: `[score]`, their coefficients in the original minus the setting.
+        skill: `[score]`, their coefficients in the original minus the best guess that ignores the input.
+        drop: `[score]`, those in the original minus the setting.
         contributions: `[floor, score]`, those in the original minus each floor, the one with the highest score first.
     """
 
     spread: Spread
+    skill: np.ndarray
     drop: np.ndarray
     contributions: np.ndarray
 
-    def interval(self, level: float = LEVEL) -> Interval:
+    def lost(self, level: float = LEVEL) -> Interval:
+        """Return what is lost, in units of the score."""
+        return self.spread.estimate(self.drop).interval(level)
+
+    def contributed(self) -> Interval:
+        """Return what attention contributes, in units of the score; there must be a floor."""
+        return joined([each.interval() for each in self.over_floors])
+
+    def reliance(self, level: float = LEVEL) -> Interval:
         """Return the reliance; its Fieller intervals against all floors are joined."""
-        return joined(
-            [
-                self.spread.ratio(self.drop, contribution, level)
-                for contribution in self.contributions
-            ]
-        )
+        return joined([self.spread.ratio(self.drop, floor, level) for floor in self.contributions])
 
-    def bound(self, level: float) -> float:
-        """Return the one-sided upper bound; infinite unless the contribution against every floor is above 0 there."""
-        return self.interval(level).bound
+    @property
+    def over_guess(self) -> Estimate:
+        """The original minus the best guess that ignores the input."""
+        return self.spread.estimate(self.skill)
 
-    def p_below(self, margin: float) -> float:
-        """Return the p value of the claim that attention contributes something and that the reliance is below `margin`.
+    @property
+    def over_floors(self) -> list[Estimate]:
+        """The original minus each context-free floor, the one with the highest score first."""
+        return [self.spread.estimate(contribution) for contribution in self.contributions]
 
-        This is the test behind `bound`: the p value is below 1 - level if the bound at this level is below `margin`.
-        It is 1 if the variance is unknown.
+    def status(self, sample: Sample, guess: str) -> str:
+        """Return `SIGNIFICANT`, or the reason why a task has no reliance; `guess` is what ignores the input."""
+        if self.spread.seeds < 2 and self.spread.seeded:
+            return "one seed, so no interval"
+        if not self.spread.known:
+            clustered = sample.clusters is not None
+            unit = "cluster of validation examples" if clustered else "validation example"
+            return f"one {unit}, so no interval"
+        if not self.over_guess.above():
+            predictor = sample.metric.target.predictor
+            return (
+                f"the {predictor} is not significantly better than {guess} ({sample.trivial:.3f})"
+            )
+        if not len(self.contributions):
+            return NO_FLOOR
+        return SIGNIFICANT if all(each.above() for each in self.over_floors) else NOT_SIGNIFICANT
+
+    def examples_needed(self, examples: int) -> int | None:
+        """Return the number of validation examples that would show that the original beats the guess and all floors.
+
+        The difference that is hardest to show counts, as if the measured one were true, with a power of 80% and the
+        same seeds. None if it is unknown, or if a thousand times as many examples would not be enough.
         """
         if not self.spread.known:
+            return None
+        hardest = max([self.over_guess, *self.over_floors], key=lambda each: each.p_beyond(1))
+        seeds = self.spread.seeds if self.spread.seeded else 1
+        of_examples = hardest.variance * hardest.shares["examples"]
+        of_rows = hardest.variance * hardest.shares["rows"]
+        of_seeds = max(hardest.variance - of_examples - of_rows, 0.0) * seeds
+        of_seeds *= self.spread.seeded
+        for factor in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024):
+            error = math.sqrt(of_rows + of_examples / factor)
+            if smallest_margin(seeds, math.sqrt(of_seeds), error) < hardest.mean:
+                return factor * examples
+        return None
+
+
+class Claim(NamedTuple):
+    """The claim that a task loses less than a margin, and that it can show this.
+
+    A share needs a contribution of attention that is significant against every floor. Points need an original that
+    significantly beats the best guess.
+    """
+
+    effect: Effect
+    margin: Margin
+
+    def bound(self, level: float = LEVEL) -> float:
+        """Return the one-sided upper bound of what is lost, in multiples of the margin; it may be infinite."""
+        bound = self.effect.reliance(level).bound
+        if self.margin.in_points:
+            skilled = self.effect.over_guess.above(level)
+            bound = self.effect.lost(level).bound if skilled else math.inf
+        return bound / self.margin.size
+
+    @property
+    def p(self) -> float:
+        """The p value: it is below 5% if the bound is below 1. It is 1 if the variance is unknown."""
+        spread, drop = self.effect.spread, self.effect.drop
+        if not spread.known:
             return 1.0
-        values = []
-        for contribution in self.contributions:
-            values.append(self.spread.estimate(contribution).p_beyond(1))
-            values.append(self.spread.estimate(self.drop - margin * contribution).p_beyond(-1))
-        return max(values)
+        if self.margin.in_points:
+            lost = spread.estimate(drop)
+            beyond = [replace(lost, mean=lost.mean - self.margin.size)]
+            shown = [self.effect.over_guess]
+        else:
+            floors = self.effect.contributions
+            beyond = [spread.estimate(drop - self.margin.size * floor) for floor in floors]
+            shown = self.effect.over_floors
+        values = [each.p_beyond(1) for each in shown]
+        return max(values + [each.p_beyond(-1) for each in beyond])
 
 
 def joined(intervals: Sequence[Interval]) -> Interval:
@@ -108,11 +185,11 @@ def joined(intervals: Sequence[Interval]) -> Interval:
 
 
 Terms = Sequence[tuple[Sample, str, Setting]]
-"""The settings whose reliances count, one for each task: the task's sample, its corpus, and the setting."""
+"""The settings whose effects count, one for each task: the task's sample, its corpus, and the setting."""
 
 
-def _reliances_on(terms: Terms) -> list[Reliance] | None:
-    """Estimate reliance on several tasks; None if their runs have no seed or no draw in common.
+def _effects_on(terms: Terms) -> list[Effect] | None:
+    """Estimate the effects on several tasks; None if their runs have no seed or no draw in common.
 
     All tasks have the same seeds, and tasks on one corpus have the same examples. So one spread covers all of them.
     """
@@ -124,27 +201,26 @@ def _reliances_on(terms: Terms) -> list[Reliance] | None:
         [[(sample, name) for name in names] for sample, _, names in tasks]
         for tasks in by_corpus.values()
     ]
-    spread, reliances = spread_over(scores), list[Reliance]()
+    spread = spread_over(scores)
     if spread is None:
         return None
+    effects = list[Effect]()
     for place, (sample, setting, settings) in zip(
         spread.tasks, chain(*by_corpus.values()), strict=True
     ):
-        coefficients = np.zeros((1 + len(sample.floor_settings), len(spread.means)))
-        for row, name in zip(coefficients, (setting, *sample.floor_settings), strict=True):
-            # the original minus a setting; the trivial classifier comes first
-            row[place] = [
-                0.0,
-                *(float(other == ORIGINALS) - float(other == name) for other in settings),
-            ]
-        reliances.append(Reliance(spread, coefficients[0], coefficients[1:]))
-    return reliances
+        names = [None, *settings]  # the best guess comes first
+        coefficients = np.zeros((2 + len(sample.floor_settings), len(spread.means)))
+        for row, name in zip(coefficients, (None, setting, *sample.floor_settings), strict=True):
+            row[place.start + names.index(ORIGINALS)] += 1  # the original minus a setting
+            row[place.start + names.index(name)] -= 1
+        effects.append(Effect(spread, coefficients[0], coefficients[1], coefficients[2:]))
+    return effects
 
 
-def reliance_of(sample: Sample, setting: Setting) -> Reliance | None:
-    """Estimate the reliance in a setting; None if there is no floor, or if the runs of the settings do not match."""
-    reliances = _reliances_on([(sample, "", setting)]) if sample.floor_settings else None
-    return reliances[0] if reliances else None
+def effect_of(sample: Sample, setting: Setting) -> Effect | None:
+    """Estimate the effect of a setting; None if its runs do not match those of the original and the floors."""
+    effects = _effects_on([(sample, "", setting)])
+    return effects[0] if effects else None
 
 
 def mean_reliance(terms: Terms) -> Interval | None:
@@ -154,124 +230,70 @@ def mean_reliance(terms: Terms) -> Interval | None:
     value has each task's floor with the highest score. The interval also covers the floors with each task's smallest
     lower bound, and those with its largest upper bound. That of a single task is Fieller's.
     """
-    reliances = _reliances_on(terms)
-    if reliances is None or len(reliances) == 1:
-        return reliances[0].interval() if reliances else None
+    effects = _effects_on(terms)
+    if effects is None or len(effects) == 1:
+        return effects[0].reliance() if effects else None
     tasks = []
-    for reliance in reliances:
+    for effect in effects:
         by_floor = [
-            reliance.spread.ratio(reliance.drop, contribution)
-            for contribution in reliance.contributions
+            effect.spread.ratio(effect.drop, contribution) for contribution in effect.contributions
         ]
-        chosen = (
-            0,
-            int(np.argmin([each.low for each in by_floor])),
-            int(np.argmax([each.high for each in by_floor])),
-        )
+        lowest = int(np.argmin([each.low for each in by_floor]))
+        highest = int(np.argmax([each.high for each in by_floor]))
         tasks.append(
-            [(1 / len(reliances), reliance.drop, reliance.contributions[floor]) for floor in chosen]
+            [
+                (1 / len(effects), effect.drop, effect.contributions[floor])
+                for floor in (0, lowest, highest)
+            ]
         )
-    return joined(
-        [reliances[0].spread.shares(ratios).interval() for ratios in zip(*tasks, strict=True)]
-    )
+    spread = effects[0].spread
+    return joined([spread.shares(ratios).interval() for ratios in zip(*tasks, strict=True)])
 
 
-def reliances_of(task_outcomes: Iterable[TaskOutcomes]) -> pd.DataFrame:
-    """Return floors, reliance and their intervals, with `RELIANCE_COLUMNS`: a row for each model, task, metric and
-    setting.
+def effects_of(task_outcomes: Iterable[TaskOutcomes]) -> pd.DataFrame:
+    """Return floors, what is lost and contributed, and reliance, with their intervals, with `EFFECT_COLUMNS`.
 
-    `status` is `COUNTS`, or the reason why the task has no reliance. `reliance_low` and `reliance_high` bound the 95%
-    interval; `reliance_bound` is the one-sided 95% upper bound. `share_order`, `share_seed`, `share_examples` and
-    `share_rows` are the shares of the variance of original - score that are due to each source. `half_width` is that of
-    the score's 95% interval.
+    There is a row for each model, task, metric, subset and setting. `status` is `SIGNIFICANT`, or the reason why the
+    task has no reliance. Columns in `_low` and `_high` bound 95% intervals, those in `_bound` are one-sided 95% upper
+    bounds. `share_order`, `share_seed`, `share_examples` and `share_rows` are the shares of the variance of what is
+    lost that are due to each source. `half_width` is that of the score's 95% interval.
     """
     rows = [row for outcomes in task_outcomes for row in _rows(outcomes)]
     keys = ["model", "task", "metric", "subset", *VARIANT_KEYS]
-    return pd.DataFrame(rows, columns=[*keys, *RELIANCE_COLUMNS, "half_width"])
+    return pd.DataFrame(rows, columns=[*keys, *EFFECT_COLUMNS, "half_width"])
 
 
 def _rows(outcomes: TaskOutcomes) -> Iterator[dict[str, object]]:
     for subset, metric, mask in outcomes.scored():
-        if MEASURES[metric].has_floors:
-            sample = outcomes.sample(metric, mask)
-            status = status_of(sample, outcomes, metric)
-            common: dict[str, object] = {
-                "model": outcomes.model,
-                "task": outcomes.task,
-                "metric": metric,
-            }
-            common |= {"subset": subset, "status": status, "trivial": sample.trivial}
-            common["context_free"] = sample.floor
-            for setting in sample.settings:
-                spread = sample.spread(setting)
-                score = (
-                    spread.estimate([0, 1]).interval()
-                    if spread is not None and spread.known
-                    else None
-                )
-                common["half_width"] = (
-                    max(score.mean - score.low, score.high - score.mean) if score else None
-                )
-                yield common | setting._asdict() | _reliance(sample, setting, status)
+        if not MEASURES[metric].has_floors:
+            continue
+        sample = outcomes.sample(metric, mask)
+        original = effect_of(sample, ORIGINALS)
+        common: dict[str, object] = {"model": outcomes.model, "task": outcomes.task}
+        common |= {"metric": metric, "subset": subset}
+        common |= {"trivial": sample.trivial, "context_free": sample.floor}
+        status = UNMATCHED
+        if original is not None:
+            status = original.status(sample, outcomes.guess(metric).words)
+            if sample.floor_settings:
+                common |= zip(CONTRIBUTED, original.contributed(), strict=False)
+        common["status"] = status
+        for setting in sample.settings:
+            row = common | setting._asdict()
+            row["half_width"] = _half_width(sample, setting)
+            if setting != ORIGINALS and (effect := effect_of(sample, setting)) is not None:
+                shares = effect.spread.estimate(effect.drop).shares
+                row |= {f"share_{name}": shares[name] for name in SOURCES}
+                row |= zip(LOST, effect.lost(), strict=True)
+                if status == SIGNIFICANT:
+                    row |= zip(RELIANCE, effect.reliance(), strict=True)
+            yield row
 
 
-def _reliance(sample: Sample, setting: Setting, status: str) -> dict[str, object]:
-    if setting == ORIGINALS or (spread := sample.spread(ORIGINALS, setting)) is None:
-        return {}
-    shares = spread.estimate([0, 1, -1]).shares
-    row: dict[str, object] = {f"share_{name}": shares[name] for name in SOURCES}
-    if status == COUNTS and (reliance := reliance_of(sample, setting)):
-        names = ("reliance", "reliance_low", "reliance_high", "reliance_bound")
-        row |= dict(zip(names, reliance.interval(), strict=True))
-    return row
-
-
-def status_of(sample: Sample, outcomes: TaskOutcomes, metric: str) -> str:
-    """Return `COUNTS` if the original beats all floors significantly; otherwise the reason why it does not count."""
-    spread = sample.spread(ORIGINALS, *sample.floor_settings) if sample.floor_settings else None
-    if spread is None:
-        return "no context-free floor was measured"
-    if spread.seeds < 2 and spread.seeded:
-        return "one seed, so no interval"
-    if not spread.known:
-        unit = "validation example" if sample.clusters is None else "cluster of validation examples"
-        return f"one {unit}, so no interval"
-    over_guess, *over_floors = over_all_floors(sample, spread)
-    if not over_guess.above():
-        guess = outcomes.guess(metric).words
-        return f"the {sample.metric.target.predictor} is not significantly better than {guess} ({sample.trivial:.3f})"
-    return (
-        COUNTS
-        if all(each.above() for each in over_floors)
-        else "attention's contribution is not significant"
-    )
-
-
-def over_all_floors(sample: Sample, spread: Spread) -> list[Estimate]:
-    """Return the original minus the trivial classifier, and minus each context-free floor of a spread of all these."""
-    floors = np.eye(len(sample.floor_settings) + 1)
-    return [spread.estimate([-floor[0], 1.0, *-floor[1:]]) for floor in floors]
-
-
-def examples_needed(sample: Sample) -> int | None:
-    """Return the number of validation examples that would show that the original beats all floors.
-
-    The difference that is hardest to show counts, as if the measured one were true, with a power of 80% and the same
-    seeds. None if it is unknown, or if a thousand times as many examples would not be enough.
-    """
-    spread = sample.spread(ORIGINALS, *sample.floor_settings) if sample.floor_settings else None
+def _half_width(sample: Sample, setting: Setting) -> float | None:
+    """Return the larger half-width of a score's 95% interval; None if it is unknown."""
+    spread = joint_spread([(sample, setting)])
     if spread is None or not spread.known:
         return None
-    hardest = max(over_all_floors(sample, spread), key=lambda each: each.p_beyond(1))
-    seeds = spread.seeds if spread.seeded else 1
-    of_examples, of_rows = (
-        hardest.variance * hardest.shares[name] for name in ("examples", "rows")
-    )
-    of_seeds = max(hardest.variance - of_examples - of_rows, 0.0) * seeds if spread.seeded else 0.0
-    for factor in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024):
-        if (
-            smallest_margin(seeds, math.sqrt(of_seeds), math.sqrt(of_rows + of_examples / factor))
-            < hardest.mean
-        ):
-            return factor * sample.examples
-    return None
+    score = spread.estimate([0, 1]).interval()
+    return max(score.mean - score.low, score.high - score.mean)

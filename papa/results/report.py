@@ -20,29 +20,36 @@ from papa.results.finished import Finished
 from papa.results.forest import reliance
 from papa.results.grids import grids
 from papa.results.heads_map import HEAD_COLUMNS, heads_of
+from papa.results.outcomes import is_probed
 from papa.results.page import page_of
 from papa.results.published import published
 from papa.results.scores import RECIPE_COLUMNS, RUN_COLUMNS
 from papa.results.section import Section
 from papa.results.stability import stability
 from papa.results.statistics import LEVEL
-from papa.results.summary import SUMMARY_COLUMNS, TITLE, cluster_note, legend, tables_of
-from papa.results.table import arrow_of
+from papa.results.summary import DATA_NOTE, SUMMARY_COLUMNS, data_of, is_main
+from papa.results.table import Table, arrow_of
 from papa.stages import AnyJob
+
+RECIPE_NAMES = {"title": "task", "learning_rate": "learning rate", "batch_size": "batch size"}
 
 
 def summary(finished: Finished) -> Section:
-    """Return the mean scores of all settings; each grid shows its rows, so the report does not."""
-    rows = finished.summary
-    note = " ".join(filter(None, (legend(rows), cluster_note(finished.config))))
-    columns, facts = SUMMARY_COLUMNS | RECIPE_COLUMNS, {"confidence": LEVEL}
-    return Section("summary", TITLE, rows, columns, tables_of(rows), note, facts, in_report=False)
+    """Return the mean scores of all settings; each grid has tables of its rows, and these are of the data."""
+    rows, facts = finished.summary, {"confidence": LEVEL}
+    columns = SUMMARY_COLUMNS | RECIPE_COLUMNS
+    probed = rows[is_main(rows) & is_probed(rows["metric"])]
+    recipes = probed[["title", "model", *RECIPE_COLUMNS]].drop_duplicates().astype("str")
+    recipes = recipes.rename(columns=RECIPE_NAMES)
+    tables = [Table("Data", data_of(rows[is_main(rows)]), 2, DATA_NOTE)]
+    tables += [Table("Training of probes", recipes, 2)] if len(recipes) else []
+    return Section("summary", "Data", rows, columns, tables, "", facts, in_report=False)
 
 
 def claims(finished: Finished) -> Section:
     """Conclude how many heads are replaceable along each line of each grid; the HTML report opens with this."""
-    rows, margin = finished.claims, finished.config.margin
-    tables, facts = tables_of_claims(rows, margin), {"margin": margin}
+    rows, margins = finished.claims, list(finished.config.margin)
+    tables, facts = tables_of_claims(rows), {"margin": margins}
     return Section(
         "claims", "Claims", rows, CLAIM_COLUMNS, tables, CLAIMS_NOTE, facts, in_report=False
     )

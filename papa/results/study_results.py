@@ -23,6 +23,7 @@ from papa.files import PathLike, read_json, read_table
 from papa.method.averages import Constants
 from papa.results.figures import grid_figure
 from papa.results.forest import COLUMNS as RELIANCE_COLUMNS
+from papa.results.reliance import CONTRIBUTED, LOST, RELIANCE
 from papa.results.summary import is_main, read_summary
 from papa.results.views import grid_views, rows_of
 
@@ -38,15 +39,7 @@ CURVE_COLUMNS = [
     "low",
     "high",
 ]
-CURVE_COLUMNS += [
-    "trivial",
-    "context_free",
-    "status",
-    "reliance",
-    "reliance_low",
-    "reliance_high",
-    "reliance_bound",
-]
+CURVE_COLUMNS += ["trivial", "context_free", "status", *LOST, *CONTRIBUTED, *RELIANCE]
 AVERAGES = "averages"
 """The folder of a saved study's averages."""
 
@@ -69,7 +62,7 @@ class Study:
 
     @property
     def reliance(self) -> pd.DataFrame:
-        """Reliance with every head replaced, and their 95% intervals, on average, on each task and on its subsets."""
+        """What is lost with every head replaced, and reliance, with 95% intervals, on each task and its subsets."""
         path = self.folder / "tables" / "reliance.parquet"
         return (
             self._table("reliance")
@@ -79,7 +72,7 @@ class Study:
 
     @property
     def curve(self) -> pd.DataFrame:
-        """Scores, floors and reliance on the validation split, by the fraction of heads that keep their attention."""
+        """Scores, floors and effects on the validation split, by the fraction of heads that keep their attention."""
         rows = self.summary[is_main(self.summary)]
         curve: pd.DataFrame = rows[CURVE_COLUMNS].reset_index(drop=True)
         return curve

@@ -1,24 +1,21 @@
-"""The summary of all runs: mean scores over seeds with intervals, relative drops and reliance, and their tables."""
+"""The summary of all runs: mean scores with intervals, what is lost and contributed, reliance, and their tables."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from papa.config.measures import MEASURES, METRICS
-from papa.config.settings import Config
-from papa.config.variant import CONTEXT_FREE
-from papa.errors import DamagedArtefact, InputError, count
+from papa.errors import DamagedArtefact, InputError
 from papa.files import REBUILD, PathLike, read_json, read_table
-from papa.results.outcomes import ALL, VARIANT_KEYS, TaskOutcomes, is_probed
-from papa.results.phrases import COVERED, RELIANCE_NOTE, floor_name, reliance_text, share_replaced
-from papa.results.reliance import COUNTS, RELIANCE_COLUMNS, reliances_of
+from papa.results.outcomes import ALL, VARIANT_KEYS
+from papa.results.phrases import COVERED, effect_texts, floor_name, share_replaced
+from papa.results.reliance import EFFECT_COLUMNS, NOT_SIGNIFICANT, SIGNIFICANT
 from papa.results.scores import (
     DATA_COLUMNS,
     METRIC_COLUMNS,
@@ -26,10 +23,15 @@ from papa.results.scores import (
     SETTING_COLUMNS,
     without_draws,
 )
-from papa.results.table import Table, mean_text, metric_name, printable, score_text, texts, used
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from papa.results.table import (
+    Table,
+    mean_text,
+    metric_name,
+    printable,
+    score_text,
+    texts,
+    used,
+)
 
 DROP_NOTE = (
     "Drop: (original - score) / |original|. It is undefined (-) for log-scale scores, and if the original's interval"
@@ -44,25 +46,19 @@ DATA_NOTE = "Rows: used of available. Examples cut: examples with more tokens th
 FLOORS = ("trivial", "context_free")
 BY_NUMBER = "heads replaced"
 WHERE_DEFINED = "The HTML report and docs/reliance.md explain floors, reliance and intervals."
-TITLE = "Scores by number of replaced heads"
 SUMMARY_COLUMNS = SETTING_COLUMNS | METRIC_COLUMNS | {"mean": "float64", "seeds": "int64"}
 SUMMARY_COLUMNS |= dict.fromkeys(("half_width", "low", "high", "relative_drop"), "float64")
-SUMMARY_COLUMNS |= RELIANCE_COLUMNS | DATA_COLUMNS
+SUMMARY_COLUMNS |= EFFECT_COLUMNS | DATA_COLUMNS
 SETTING = ["model", "task", *VARIANT_KEYS]
 SHARED_WITH_ORIGINAL = ["model", "task", "metric", "subset"]
 """The columns in which a setting and its original agree."""
-
-
-def with_reliance(runs: pd.DataFrame, outcomes: Sequence[TaskOutcomes]) -> pd.DataFrame:
-    """Summarise a table of runs and their outcomes, with floors, reliance and intervals (`SUMMARY_COLUMNS`)."""
-    return summary_of(runs, reliances_of(outcomes))
 
 
 def summary_of(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     """Return the mean, 95% interval and relative drop of every setting in a table of runs.
 
     If heads are replaced in several random orders, a seed's score is its mean over these orders. `measured` has the
-    `half_width` of intervals, and the columns of reliance; see `reliances_of`.
+    `half_width` of intervals, and the columns of effects; see `effects_of`.
 
     drop = (original - score) / |original| for the same model, task, metric and subset (Sec. 4). It is null for
     log-scaled metrics, and if the original's interval contains 0 or is unknown, as with one seed. Rows are in the order
@@ -115,92 +111,15 @@ def is_main(rows: pd.DataFrame) -> pd.Series[bool]:
     return rows["main"].eq(True) & rows["subset"].eq(ALL)
 
 
-def series(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Split summary rows into named series by fraction, one for each constant and order.
-
-    Rows at fraction 1 have no constant and rows at fraction 0 no order, so they belong to several series. A series has
-    the tasks that were run with its constant and order. A constant that was run only as a context-free floor is a
-    separate series only if there are no other constants.
-    """
-    constants, orders = rows["constant"], rows["order"]
-    names = set(constants.dropna())
-    only_floors = {
-        name for name in CONTEXT_FREE if set(rows.loc[constants.eq(name), "fraction"]) == {"0"}
-    }
-    shown = names - only_floors or names  # the floor has a column
-    replaced, parts = rows[constants.isin(shown)], []
-    for constant, order in replaced[["constant", "order"]].drop_duplicates().to_numpy().tolist():
-        ordered = isinstance(order, str)
-        exact = constants.eq(constant) & (orders.eq(order) if ordered else orders.isna())
-        belongs = rows["task"].isin(rows.loc[exact, "task"]) & (
-            constants.isna() | constants.eq(constant)
-        )
-        if not ordered:
-            belongs &= ~rows["task"].isin(rows.loc[constants.eq(constant) & orders.notna(), "task"])
-        words = f"{constant} constants{f', {order} order' if ordered else ''}"
-        parts.append((words, rows[belongs & (orders.isna() | orders.eq(order))]))
-    parts.append(("nothing replaced", rows[~rows["task"].isin(replaced["task"])]))
-    return [(words, part) for words, part in parts if len(part)]
-
-
 def fractions_of(rows: pd.DataFrame) -> list[str]:
     """Return the fractions in `rows`, largest first."""
     return sorted(rows["fraction"].unique(), key=Fraction, reverse=True)
 
 
-def tables_of(rows: pd.DataFrame) -> list[Table]:
-    """Return tables of scores, subsets and other metrics for each model and series, then a table of the data."""
-    tables, by_metric = [], {"task": "title", "metric": "metric"}
-    by_subset = {"task": "title", "subset": "subset", "examples": "examples"}
-    for title, block in _blocks(rows):
-        for name, selected, names in (
-            ("", is_main(block), by_metric),
-            (". Subsets, scored separately", block["subset"].ne(ALL), by_subset),
-            (". Other metrics", block["main"].eq(False), by_metric),
-        ):
-            if selected.any():
-                tables.append(
-                    Table(f"{title}{name}", by_fraction(block, selected, names), len(names))
-                )
-    data = Table("Data", data_of(rows[is_main(rows)]), 2, DATA_NOTE)
-    return [*tables, data, *recipe_tables(rows)]
-
-
-def print_summary(rows: pd.DataFrame, console: Console) -> None:
-    """Print scores and reliance in tables that fit the console, with subsets below their task."""
-    indented = rows["title"].where(rows["subset"] == ALL, "  " + rows["subset"])
-    for title, block in _blocks(rows.assign(indented=indented)):
-        console.print(printable(title), style="bold")
-        headings = headings_of(block)
-        shown, names = _laid_out(block, block["main"].eq(True), {"": "indented"})
-        tables = [
-            (
-                "Score",
-                _with_floors(names, shown).join(_cells(shown, "score_text", fractions_of(block))),
-            )
-        ]
-        if shown["reliance"].notna().any():
-            below_one = [fraction for fraction in fractions_of(block) if fraction != "1"]
-            reliances = _cells(shown, "reliance_text", below_one).replace("", "-")
-            tables.append(("Reliance and its 95% interval", names.join(reliances)))
-        for title, frame in tables:
-            whole = Table(f"{title}, by {BY_NUMBER}", _by_number(frame, headings), 1)
-            for table in whole.fitting(console.width):
-                table.print(console)
-
-
-def _blocks(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    return [
-        (f"{model} ({count(block['heads'].iloc[0], 'head')}): {words}", block)
-        for model, rows_of_model in rows.groupby("model", sort=False)
-        for words, block in series(rows_of_model)
-    ]
-
-
 def by_fraction(
     rows: pd.DataFrame, selected: pd.Series[bool], names: Mapping[str, str]
 ) -> pd.DataFrame:
-    """Return the cells of a table: floors, the score at each fraction, and drop and reliance at the smallest fraction.
+    """Return the cells of a table: floors, scores by fraction, and the effects of the smallest fraction.
 
     The table has a row for each task, metric and subset of the `selected` rows, and for each `line` if the rows of a
     grid have lines. Each fraction of `rows` has a column. `names` has the headings of the first columns, and the column
@@ -208,15 +127,13 @@ def by_fraction(
     """
     fractions = fractions_of(rows)
     shown, table = _laid_out(rows, selected, names)
-    at_last = shown[shown["fraction"] == fractions[-1]].set_index("row").reindex(table.index)
-    drop, reliance = at_last["relative_drop"].map(mean_text), at_last["reliance_text"].fillna("-")
     headings = headings_of(rows)
     cells = _by_number(_cells(shown, "score_text", fractions), headings)
-    last = {
-        f"{name} at {headings[fractions[-1]]}": text
-        for name, text in (("drop", drop), ("reliance", reliance))
-    }
-    return _with_floors(table, shown).join(cells).assign(**last)
+    at_last = shown[shown["fraction"] == fractions[-1]].set_index("row").reindex(table.index)
+    last = effect_texts(at_last)[["lost", "reliance"]]
+    last["drop"] = at_last["relative_drop"].map(mean_text)
+    last = last.add_suffix(f" at {headings[fractions[-1]]}")
+    return _with_floors(table, shown).join(cells).join(last)
 
 
 def headings_of(rows: pd.DataFrame) -> dict[str, str]:
@@ -246,7 +163,6 @@ def _laid_out(
     shown = shown.assign(
         row=shown.groupby(keys, sort=False).ngroup(),
         score_text=texts(score_text, shown, "mean", "half_width"),
-        reliance_text=texts(reliance_text, shown, "reliance", "reliance_low", "reliance_high"),
     ).drop_duplicates(["row", "fraction"], keep="last")
     metrics = texts(metric_name, shown, "metric", "positive")
     table = shown.assign(metric=metrics, examples=shown["examples"].map("{:,.0f}".format))
@@ -271,62 +187,21 @@ def _with_floors(table: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**floors)
 
 
-def legend(rows: pd.DataFrame) -> str:
-    """Return the note below tables by fraction, which explains columns, cells, drops and reliance."""
-    columns = f"Columns: {BY_NUMBER}."
-    return " ".join(
-        (columns, score_note(rows), DROP_NOTE, RELIANCE_NOTE, exclusion_note(rows))
-    ).strip()
-
-
-def cluster_note(config: Config) -> str:
-    """Return a sentence that names the clusters of each task; empty if every example is drawn by itself."""
-    units = dict[str, str]()
-    for _, name in config.pairs:
-        task = config.tasks[name]
-        unit = config.corpora[task.corpus].cluster
-        if unit is not None:
-            units[task.title or name] = (
-                f"one per {unit}" if isinstance(unit, str) else f"{unit} consecutive examples each"
-            )
-    named = "; ".join(f"{title}, {words}" for title, words in units.items())
-    return f"Intervals of reliance resample whole clusters of examples: {named}." if named else ""
-
-
-def exclusion_note(rows: pd.DataFrame) -> str:
-    """Return a sentence that lists the tasks without a reliance and the reasons; empty if there are none."""
+def missing_note(rows: pd.DataFrame) -> str:
+    """Return a sentence that lists tasks whose lack of a reliance is not seen in cells; empty if there are none."""
     main = rows[is_main(rows)].drop_duplicates(["model", "task"])
-    several = main["model"].nunique() > 1
-    named = (
-        main.loc[main["status"].ne(COUNTS), ["model", "title", "status"]]
-        .dropna()
-        .itertuples(index=False)
-    )
-    reasons = [
-        f"{title}{f' ({model})' if several else ''}: {status}" for model, title, status in named
-    ]
-    return f"Excluded (-): {'; '.join(reasons)}." if reasons else ""
+    named = main.loc[~main["status"].isin([SIGNIFICANT, NOT_SIGNIFICANT])].dropna(subset="status")
+    reasons = named["title"] + " (" + named["model"] + "): " + named["status"]
+    return f"No reliance: {'; '.join(reasons)}." if len(named) else ""
 
 
 def score_note(rows: pd.DataFrame) -> str:
     """Return the sentences that explain the cells with scores."""
-    main = rows[is_main(rows)]
-    notes = [
-        measure.note
-        for name, measure in METRICS.items()
-        if measure.note and main["metric"].eq(name).any()
-    ]
-    seeds = main.loc[is_probed(main["metric"]), "seeds"]
+    metrics = rows.loc[is_main(rows), "metric"].dropna().unique()
+    notes = [METRICS[metric].note for metric in metrics if METRICS[metric].note]
     notes += [MODEL_HEAD_NOTE] if notes else []
-    if seeds.empty:
-        return " ".join(notes)
-    least, most = seeds.min(), seeds.max()
-    over = f"{most}" if least == most else f"{least} to {most}"
-    note = f"mean over {over} seeds ± half-width of the 95% interval over {COVERED}"
-    note += "; a single seed has no interval" if least == 1 else ""
-    return " ".join(
-        [f"Cells: validation score, {'one seed, so no interval' if most == 1 else note}.", *notes]
-    )
+    cells = f"Cells: validation score ± half-width of the 95% interval over {COVERED}."
+    return " ".join([cells, *notes])
 
 
 def data_of(rows: pd.DataFrame) -> pd.DataFrame:
@@ -338,46 +213,19 @@ def data_of(rows: pd.DataFrame) -> pd.DataFrame:
     return frame.drop_duplicates()
 
 
-def recipe_tables(rows: pd.DataFrame) -> list[Table]:
-    """Return a table of how the probes of each task were trained; nothing if no probe was trained."""
-    if "style" not in rows:
-        return []
-    trained = rows[is_main(rows) & is_probed(rows["metric"])].dropna(subset="style")
-    if trained.empty:
-        return []
-    main = trained.drop_duplicates(["model", "task"])
-    cells = {
-        "task": main["title"],
-        "model": main["model"],
-        "learning rate": main["learning_rate"].map("{:g}".format),
-    }
-    cells |= {
-        name: main[name.replace(" ", "_")].map("{:.0f}".format) for name in ("batch size", "epochs")
-    }
-    cells |= {"training rows": main["rows_train"].map("{:,.0f}".format), "layout": main["style"]}
-    return [Table("Training of probes", pd.DataFrame(cells), 2)]
-
-
 def print_results(results: Path) -> None:
-    """Print the conclusion in a results folder, its summary, and the paths of tables, figures and HTML report."""
+    """Print the conclusion in a results folder, and the path of its HTML report."""
     from rich.console import Console
 
     console = Console(markup=False, highlight=False, emoji=False)
     try:
-        rows = read_summary(results / "tables/summary.parquet")
         claims = read_json(results / "tables/claims.json")
         console.print("", *map(printable, claims["sentences"]), "", sep="\n")
         if claims["table"]["data"]:
-            Table("", pd.DataFrame(**claims["table"]), 2).print(console)
+            Table("", pd.DataFrame(**claims["table"]), 1).print(console)
         console.print(*(f"- {printable(note)}" for note in claims["notes"]), "", sep="\n")
-        print_summary(rows, console)
         console.print(WHERE_DEFINED)
     except InputError as error:
         raise SystemExit(str(error)) from None
-    if results.is_relative_to(Path.cwd()):
-        results = results.relative_to(Path.cwd())
-    print(f"\nTables:  {results / 'tables'}/")
-    if (figures := results / "figures").exists():
-        print(f"Figures: {figures}/")
-    if (page := results / "report/index.html").exists():
-        print(f"Report:  {page}")
+    page = results / "report/index.html"
+    print(f"\nReport: {page.relative_to(Path.cwd()) if page.is_relative_to(Path.cwd()) else page}")

@@ -99,22 +99,6 @@ class Table:
         ]
         return "\n".join([*begin, *ruled, *end])
 
-    def fitting(self, width: int) -> list[Table]:
-        """Split the table into tables that fit a terminal of `width` characters, each with all columns of names."""
-        widths = self._widths()
-        names = sum(min(NAME_WIDTH, width) + 1 for width in widths[: self.names])
-        groups, taken = [list[int]()], names
-        for index, column_width in enumerate(widths[self.names :], start=self.names):
-            if groups[-1] and taken + column_width + 1 > width:
-                groups.append([])
-                taken = names
-            groups[-1].append(index)
-            taken += column_width + 1
-        return [
-            replace(self, frame=self.frame.iloc[:, [*range(self.names), *group]])
-            for group in groups
-        ]
-
     def print(self, console: Console) -> None:
         """Print the table; if it is too wide, cells are wrapped, columns of names at `NAME_WIDTH` characters."""
         from rich.box import SIMPLE_HEAD

@@ -103,14 +103,12 @@ def rows_of(grid: GridView, rows: pd.DataFrame) -> pd.DataFrame:
                 "task": task,
                 "model": model,
                 "fraction": fraction,
-            }
-            | {"name": None if fraction == "1" else constant}
-            | {
+                "name": None if fraction == "1" else constant,
                 "constant": None
                 if fraction == "1"
-                else Constant.parse(constant).for_corpus(corpus).name
+                else Constant.parse(constant).for_corpus(corpus).name,
+                "order": None if fraction in END_FRACTIONS else order,
             }
-            | {"order": None if fraction in END_FRACTIONS else order}
             for (task, corpus), model, constant, order in product(
                 grid.tasks.items(), grid.models, grid.constants, orders
             )

@@ -65,41 +65,51 @@ def test_pages_are_few_and_short():
     assert sum(len(page.read_text(encoding="utf-8").split()) for page in counted) <= 25_000
 
 
+def cells(page, *names):
+    """The cells of the table row of a page that has cells with these names."""
+    rows = text_of(page).replace("−", "-").splitlines()
+    row = next(line for line in rows if all(f"| {each} |" in line for each in names))
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
 def test_numbers_of_the_readme_are_those_of_its_pages():
-    def numbers(text):
-        return re.findall(
-            r"−?\d*\.\d+|−?\d+% \(.*?\)",
-            re.sub(" ±[.0-9]+|[.0-9]+%(?! \\()", "", text.replace("-", "−")),
-        )
-
-    def row(page, *names):
-        return numbers(
-            next(
-                line
-                for line in text_of(page).splitlines()
-                if all(f"| {each} |" in line for each in names)
-            )
-        )
-
     rows = [
-        line.split("|")[1:-1]
-        for line in text_of("README.md").splitlines()
-        if "→" in line and line[0] == "|"
+        cells("README.md", line.split("|")[1].strip())
+        for line in re.findall(r"^\| .* of .*$", text_of("README.md"), re.MULTILINE)
     ]
+    assert len(rows) == 8
     for name, paper, paper_reliance, ours, reliance in rows[:6]:
         task = re.search(r"\((.*)\)", name)[1]
-        original, zeros, identity, averages, share = row("docs/published.md", "RoBERTa BASE", task)
-        assert numbers(paper + paper_reliance) == [original, averages, max(zeros, identity), share]
-        _, floor, *others = row("docs/results.md", task)
-        scores = [number for number in others if "%" not in number]
-        assert numbers(ours + reliance) == [
-            scores[0],
-            scores[-1],
-            floor,
-            *others[-1:] * ("%" in reliance),
-        ]
-    for name, scores, reliance in rows[6:]:
-        assert numbers(scores + reliance) == row("docs/decoders.md", name.split()[-1])
+        *_, original, zeros, identity, averages, share = cells(
+            "docs/published.md", "RoBERTa BASE", task
+        )
+        scores = [float(score) for score in (original, averages, max(zeros, identity))]
+        assert paper == " of ".join(f"{100 * (scores[0] - score):.0f}" for score in scores[1:])
+        assert paper_reliance == share
+        *_, lost, contributed, measured = cells("docs/results.md", task)
+        assert ours == " of ".join(cell.split()[0] for cell in (lost, contributed))
+        assert reliance == (measured if "%" in measured else "contribution not significant")
+    for name, amounts, reliance in rows[6:]:
+        *_, lost, contributed, measured = cells("docs/decoders.md", name.split()[-1])
+        assert (amounts, reliance) == (f"{lost} of {contributed}", measured)
+
+
+STUDIES = "cola mnli mrpc ner pos sst2".split()
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_numbers_of_the_page_of_results_are_those_of_the_measured_studies(study):
+    """Lost and contributed are differences of the scores; intervals of shares are as they were measured."""
+    measured = f"docs/measured/minilm_{study}/tables/summary.md"
+    task = {"cola": "CoLA", "sst2": "SST-2"}.get(study, study.upper())
+    _, metric, _, floor, original, *_, averages, _, reliance = cells(measured, task)
+    scores = [score.split()[0] for score in (original, averages, floor)]
+    shown = cells("docs/results.md", task)
+    assert shown[1:5] == [metric, *scores]
+    numbers = [float(score) for score in scores]
+    for cell, score in zip(shown[5:7], numbers[1:], strict=True):
+        assert float(cell.split()[0]) == pytest.approx(100 * (numbers[0] - score), abs=0.051)
+    assert re.findall(r"\(.*\)", shown[7]) == re.findall(r"\(.*\)", reliance)
 
 
 def quoted(page):
@@ -137,7 +147,7 @@ def test_the_python_of_the_page_of_own_data_runs(tmp_path, monkeypatch):
     )
     assert (tmp_path / "saved/report/index.html").exists()
     end = names["study"].claims["claims"][-1]
-    quoted_interval = re.search(r"interval (\d+) to[\s>]+(\d+)%", text_of("docs/own-data.md"))
+    quoted_interval = re.search(r"reliance of 72% \((\d+) to (\d+)\)", text_of("docs/own-data.md"))
     low, high = (int(end) / 100 for end in quoted_interval.groups())
     assert end["task"] and end["fraction"] == "0" and low < end["reliance"] < high, (
         "the first example has a finding"

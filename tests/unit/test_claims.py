@@ -13,8 +13,16 @@ from builders import grid_view, labelled, summary_of, texts
 from scipy.stats import norm
 
 from papa.results.claims import claims_of, conclusion_of, samples_of, tables_of, tasks_of
-from papa.results.outcomes import FLOOR, ORIGINALS, VARIANT_KEYS, Sample, Setting, TaskOutcomes
-from papa.results.reliance import mean_reliance, reliance_of, replaceable
+from papa.results.outcomes import (
+    FLOOR,
+    ORIGINALS,
+    VARIANT_KEYS,
+    Sample,
+    Setting,
+    TaskOutcomes,
+    joint_spread,
+)
+from papa.results.reliance import effect_of, mean_reliance, replaceable
 
 EXAMPLES, HEADS = 400, 16
 ALL = np.ones(EXAMPLES, bool)
@@ -50,15 +58,15 @@ def summary(outcomes: Sequence[TaskOutcomes]) -> pd.DataFrame:
     return summary_of(outcomes, heads=HEADS)
 
 
-def concluded(outcomes: Sequence[TaskOutcomes], margin: float = 0.1, **grid: Any) -> Any:
+def concluded(outcomes: Sequence[TaskOutcomes], *margins: str, **grid: Any) -> Any:
     """The claims of one grid: the table, and the conclusion."""
     fields = {
         "fractions": ("1", "1/2", "1/8", "0"),
         "tasks": [task.task for task in outcomes],
     } | grid
-    view, scores, samples = grid_view(**fields), summary(outcomes), samples_of(outcomes)
-    frame = claims_of(view, scores, samples, margin)
-    return frame, conclusion_of(frame, tasks_of(view, scores, samples), margin)
+    study = (grid_view(**fields), summary(outcomes), samples_of(outcomes), margins or ("10%",))
+    frame = claims_of(*study)
+    return frame, conclusion_of(frame, tasks_of(*study), study[-1], pd.DataFrame(columns=["p"]))
 
 
 def joint(frame: pd.DataFrame) -> pd.DataFrame:
@@ -74,18 +82,25 @@ def by_task(frame: pd.DataFrame, task: str) -> pd.DataFrame:
     [
         (
             [RIGHT],
-            0.1,
+            "10%",
             8,
-            r"50%.*8 of 16 heads are replaceable at a margin of 10% .*; with 14 replaced, the one-sided",
+            r"50%.*8 of 16 heads are replaceable: no task loses more than 10% .*; with 14 replaced, the one-sided",
         ),
-        ([RIGHT], 0.9, 16, r"In the order of λ, all 16 heads are replaceable at a margin of 90% "),
+        ([RIGHT], "90%", 16, "In the order of λ, all 16 heads are replaceable: no task loses more"),
         (
             [RIGHT | {"1/2": 330}],
-            0.1,
+            "10%",
             0,
             "In the order of λ, no number of heads was shown .* with 8 replaced, the",
         ),
-        ([], 0.1, 8, "8 of 16"),
+        ([], "10%", 8, "8 of 16"),
+        (
+            [RIGHT],
+            "4 points",
+            8,
+            "no task loses more than 4 points; with 14 .* is 18.2 points on A",
+        ),
+        ([RIGHT], "0.1 points", 0, "at a margin of 0.1 points; with 8 replaced, .* is 1.* points"),
     ],
 )
 def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_more(
@@ -95,8 +110,8 @@ def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_m
     tasks = [measured("a"), *(measured("b", right) for right in others)]
     frame, conclusion = concluded(tasks, margin)
     claims = joint(frame)
-    assert replaceable(claims, margin) == number and set(claims["tasks"]) == {len(tasks)}
-    assert claims["margin"].is_monotonic_increasing and claims["replaced"].tolist() == [8, 14, 16]
+    assert replaceable(claims) == number and set(claims["tasks"]) == {len(tasks)}
+    assert claims["p"].is_monotonic_increasing and claims["replaced"].tolist() == [8, 14, 16]
     assert re.search(words, " ".join(conclusion["sentences"]))
 
 
@@ -104,30 +119,73 @@ def test_a_later_number_that_passes_does_not_help():
     frame, _ = concluded([measured("a", RIGHT | {"1/2": 300, "1/8": 360})])
     alone = by_task(frame, "A")
     assert (
-        replaceable(joint(frame), 0.1) == replaceable(alone, 0.1) == 0
-        and alone["margin"].is_monotonic_increasing
+        replaceable(joint(frame)) == replaceable(alone) == 0 and alone["p"].is_monotonic_increasing
     )
+
+
+AT_CHANCE = "the probe is not significantly better than the majority class, no (0.600)"
+NOTHING = "attention's contribution is not significant"
 
 
 @pytest.mark.parametrize(
-    ("right", "why"),
+    ("right", "margin", "why"),
     [
-        (FLAT, "the probe is not significantly better than the majority class, no (0.600)"),
-        (dict.fromkeys(RIGHT, 396), "attention's contribution is not significant"),
+        (FLAT, "10%", AT_CHANCE),
+        (FLAT, "1 point", AT_CHANCE),
+        (dict.fromkeys(RIGHT, 396), "10%", NOTHING),
+        (dict.fromkeys(RIGHT, 396), "1 point", None),
     ],
 )
-def test_a_task_that_does_not_beat_all_floors_is_excluded(right, why):
-    excluded = measured("b", right)
-    frame, conclusion = concluded([excluded])
-    nothing, because = conclusion["sentences"]
-    assert nothing == "Nothing can be concluded, because no task counts." and because.startswith(
-        f"B is excluded: {why}"
+def test_a_task_that_cannot_show_a_loss_is_not_tested_but_says_what_is_lost(right, margin, why):
+    """A share needs a contribution of attention; points need a probe that has learned something."""
+    special = measured("b", right)
+    frame, conclusion = concluded([special], margin)
+    how_much, claimed, *others = conclusion["sentences"]
+    lost = r"loses 0.0 points of accuracy on B \(-?[0-9.]+ to [0-9.]+\), where attention contributes 0.0"
+    assert re.search(lost, how_much) and frame["reliance"].isna().all()
+    if why is None:
+        assert "all 16 heads are replaceable: no task loses more than 1 point" in claimed
+    else:
+        assert claimed == "Nothing is claimed, because no task can be tested."
+        advice = "; a margin in points can test it" if why == NOTHING else ""
+        assert others == [f"Not tested: B ({why}{advice})."]
+        assert frame["p"].isna().all()
+    frame, conclusion = concluded([measured("a"), special], "10%" if "%" in margin else "4 points")
+    assert replaceable(joint(frame)) == 8 and set(frame["task"].dropna()) == {"A", "B"}
+    untested = [task["untested"] for task in conclusion["tasks"]]
+    assert untested == [None, why]
+
+
+def test_points_and_nats_have_margins_of_their_own_in_one_claim():
+    """The worst task is the one whose bound is the largest multiple of its margin."""
+    chance = np.random.default_rng(8)
+    ease = chance.normal(3, 0.3, 53)
+    nats = {ORIGINALS: ease, FLOOR: ease + 1, Setting("average", None, "0"): ease + 0.3}
+    losses = {setting: values + chance.normal(0, 0.01, 53) for setting, values in nats.items()}
+    own_head = texts(losses, np.full(53, 7), guess=9.0, task="b")
+    tasks = [measured("a"), own_head]
+    frame, conclusion = concluded(tasks, "30 points", "0.2 nats", fractions=("1", "0"))
+    [together] = joint(frame).to_dict("records")
+    assert (together["worst"], together["margin"], together["p"] > 0.05) == ("B", "0.2 nats", True)
+    assert 0.3 < together["bound"] < 0.36
+    [sentence] = [each for each in conclusion["sentences"] if "replaceable" in each]
+    assert "at a margin of 30 points or 0.2 nats; with 16 replaced" in sentence
+    assert sentence.endswith("nats on B.")
+    assert (
+        replaceable(joint(concluded(tasks, "30 points", "0.5 nats", fractions=("1", "0"))[0])) == 16
     )
-    assert frame["reliance"].isna().all() and frame["margin"].isna().all()
-    frame, conclusion = concluded([measured("a"), excluded])
-    assert replaceable(joint(frame), 0.1) == 8 and set(frame["task"].dropna()) == {"A"}
-    assert [task["excluded"] for task in conclusion["tasks"]] == [None, why]
-    assert len(conclusion["sentences"]) == 3
+    lost = conclusion["sentences"][0]
+    assert "20.0 points of accuracy on A" in lost and "; and 0.3" in lost
+
+
+def test_few_clusters_at_stake_are_named_next_to_the_claim():
+    """A margin of 0.06 is worth 2.7 of 40 clusters, if 0.9 of the answers are right."""
+    clustered = measured("a")
+    clustered = replace(clustered, items=clustered.items.assign(cluster=np.arange(EXAMPLES) // 10))
+    warning = "Few clusters: the margin is worth about 2.7 of 40 on A; with fewer than 3, up to 12%"
+    assert warning in " ".join(concluded([clustered], "6 points")[1]["sentences"])
+    for tasks, margin in (([clustered], "7 points"), ([measured("a")], "6 points")):
+        assert "Few clusters" not in " ".join(concluded(tasks, margin)[1]["sentences"])
 
 
 def only(outcomes: TaskOutcomes, kept: pd.Series) -> TaskOutcomes:
@@ -149,9 +207,10 @@ def test_a_task_that_was_not_run_at_a_number_of_heads_or_with_other_seeds_may_lo
     for unknown in (without(task, "1/2"), replace(task, runs=task.runs.assign(seed=seeds))):
         frame, conclusion = concluded([measured("a"), unknown])
         together = joint(frame)
-        assert replaceable(together, 0.1) == 0 and together["margin"].iloc[0] == math.inf
-        assert conclusion["sentences"][1].endswith("; with 8 replaced, reliance on B is unbounded.")
-        assert together["reliance"].notna().iloc[1] and conclusion["claims"][0]["margin"] is None
+        assert replaceable(together) == 0 and together["bound"].iloc[0] == math.inf
+        sentence = conclusion["sentences"][2]
+        assert sentence.endswith("; with 8 replaced, there is no upper bound on B.")
+        assert together["reliance"].notna().iloc[1] and conclusion["claims"][0]["bound"] is None
 
 
 def test_only_orders_that_were_run_everywhere_are_compared():
@@ -161,9 +220,8 @@ def test_only_orders_that_were_run_everywhere_are_compared():
     def score(outcomes):
         """The mean score of all orders at 1/2; None if none was run at both fractions."""
         sample = outcomes.sample("accuracy", ALL)
-        spread = sample.spread(
-            Setting("average", "lambda", "1/2"), Setting("average", "lambda", "1/8")
-        )
+        settings = [Setting("average", "lambda", fraction) for fraction in ("1/2", "1/8")]
+        spread = joint_spread([(sample, setting) for setting in settings])
         return None if spread is None else float(spread.means[1])
 
     every = measured("a", orders=orders)
@@ -187,61 +245,57 @@ def test_each_task_by_itself_is_corrected_for_all_claims():
     ]
     frame, conclusion = concluded(tasks)
     a, b, c = (by_task(frame, task) for task in "ABC")
-    assert replaceable(joint(frame), 0.1) == 8 and set(pd.concat([a, b, c])["claims"]) == {3}
-    numbers = [
-        [replaceable(task, 0.1, name) for name in ("margin", "corrected_margin")]
-        for task in (a, b, c)
-    ]
+    assert replaceable(joint(frame)) == 8 and set(pd.concat([a, b, c])["claims"]) == {3}
+    numbers = [[replaceable(task, name) for name in ("p", "corrected_p")] for task in (a, b, c)]
     assert numbers == [[8, 8], [8, 0], [16, 16]]
-    # c passes completely, so the others are corrected for two claims; margins and p values are of the same test
-    setting = Setting("average", "lambda", "1/2")
-    reliances = [reliance_of(task.sample("accuracy", ALL), setting) for task in tasks[:2]]
-    bounds = [reliance.bound(1 - 0.05 / 2) for reliance in reliances if reliance is not None]
-    assert [task["corrected_margin"].iloc[0] for task in (a, b)] == pytest.approx(bounds)
-    for prefix in ("", "corrected_"):
-        alone = frame[frame["task"].notna()]
-        assert ((alone[f"{prefix}margin"] < 0.1) == (alone[f"{prefix}p"] < 0.05)).all()
+    alone = frame[frame["task"].notna()]
+    # the bound of a number includes no smaller number, but here bounds rise
+    assert ((alone["bound"] < 0.1) == (alone["p"] < 0.05)).all()
+    in_points, _ = concluded(tasks, "4 points")
+    assert ((in_points["bound"] < 0.04) == (in_points["p"] < 0.05)).all()
+    assert frame["task"].dropna().tolist() == [*"AAABBBCCC"]
     assert (
         "Each task by itself, corrected for 3 claims: all 16 heads are replaceable on C; 8 of 16 heads are replaceable "
         "on A; no number of heads was shown to be replaceable on B."
     ) in conclusion["notes"]
-    assert frame["task"].dropna().tolist() == [*"AAABBBCCC"]
-    together, alone = tables_of(frame, 0.1)
-    assert together.rows[0][:3] == ["m", "8 of 16", "3"]
-    assert conclusion["table"]["data"] == together.frame.values.tolist()
-    assert [row[2] for row in alone.rows][:2] == ["4 points of accuracy"] * 2
-    assert [row[3:5] for row in alone.rows] == [
-        ["8 of 16"] * 2,
-        ["8 of 16", "none shown"],
-        ["16 of 16"] * 2,
-    ]
+    # c passes completely, so the others are corrected for two claims
+    setting = Setting("average", "lambda", "1/2")
+    effects = [effect_of(task.sample("accuracy", ALL), setting) for task in tasks[:2]]
+    bounds = [effect.reliance(1 - 0.05 / 2).bound for effect in effects if effect is not None]
+    assert [task["corrected_margin"].iloc[0] for task in (a, b)] == pytest.approx(bounds)
+    lost, claims = tables_of(frame)
+    assert lost.rows[0] == ["mean", "8 of 16", "-", "-", "2% (1 to 4)"]
+    assert lost.rows[5][3:] == ["40.0 (35.2 to 44.9)", "50% (42 to 58)"]
+    assert conclusion["table"]["data"] == lost.frame.values.tolist()
+    assert claims.rows[0] == ["all tested tasks", "8 of 16", "10%", "9.3%", "B", "9.3%"]
+    assert claims.rows[6][:3] == ["B", "8 of 16", "4 points of accuracy"]
 
 
 def test_lines_are_corrected_for_all_lines_of_a_grid():
     both = measured("b", CLOSE, orders=("lambda-0", "first-layer-first"))
     frame, conclusion = concluded([both], orders=("lambda", "first-layer-first"))
     first, second = (joint(frame[frame["line"].eq(line)]) for line in ("λ", "first layer first"))
-    assert (replaceable(first, 0.1), replaceable(first, 0.1, "corrected_margin")) == (8, 0)
-    assert replaceable(second, 0.1, "corrected_margin") == 0 and set(joint(frame)["claims"]) == {2}
-    assert (first["corrected_margin"] > first["margin"]).iloc[0]
+    assert (replaceable(first), replaceable(first, "corrected_p")) == (8, 0)
+    assert replaceable(second, "corrected_p") == 0 and set(joint(frame)["claims"]) == {2}
     shown = "no number of heads was shown to be replaceable for λ or first layer first."
     assert (
         conclusion["sentences"][1]
         == f"At a margin of 10% of attention's contribution (4 points of accuracy), corrected for 2 lines: {shown}"
     )
     single = joint(concluded([measured("b", CLOSE)])[0])
-    assert replaceable(single, 0.1, "corrected_margin") == 8 and set(single["claims"]) == {1}
+    assert replaceable(single, "corrected_p") == 8 and set(single["claims"]) == {1}
 
 
 def test_of_one_task():
     _, conclusion = concluded([measured("a")])
     assert conclusion["sentences"] == [
-        "With all 16 heads of m replaced by average constants, reliance is 50% (95% interval 42 to 58%) on A.",
-        "In the order of λ, 8 of 16 heads are replaceable at a margin of 10% of attention's contribution (4 points of "
-        "accuracy); with 14 replaced, the one-sided upper bound of the reliance on A is 44%.",
+        "With all 16 heads replaced by average constants, m loses 20.0 points of accuracy on A (16.1 to 24.2), of the "
+        "40.0 that attention contributes: a reliance of 50% (42 to 58).",
+        "In the order of λ, 8 of 16 heads are replaceable: no task loses more than 10% of attention's contribution (4 "
+        "points of accuracy); with 14 replaced, the one-sided upper bound is 44% on A.",
     ]
     assert conclusion["notes"] == [
-        "The results are based on 5 seeds and 400 validation examples.",
+        "The results, with 95% intervals in brackets, are based on 5 seeds and 400 validation examples.",
         "Intervals do not cover the choice of training rows.",
     ]
 
@@ -252,17 +306,23 @@ def test_of_several_tasks_models_and_orders():
         measured("b", RIGHT | {"0": 180}),
         *(measured(name, seeds=1) for name in "cd"),
     ]
-    reliance, _, excluded = concluded(tasks)[1]["sentences"]
-    assert reliance.endswith("on average over 2 tasks: highest on B (112%), lowest on A (50%).")
-    assert excluded == "C and D are excluded: one seed, so no interval."
+    lost, mean, _, untested = concluded(tasks)[1]["sentences"]
+    assert lost == (
+        "With all 16 heads replaced by average constants, m loses most, 45.0 points of accuracy on B (40.1 to 50.0), "
+        "more than the 40.0 that attention contributes; and least, 20.0 points of accuracy on A (16.1 to 24.2), of the "
+        "40.0 that attention contributes."
+    )
+    assert mean == "Mean reliance on 2 tasks is 81% (76 to 86)."
+    assert untested == "Not tested: C and D (one seed, so no interval)."
     notes = concluded(tasks)[1]["notes"]
-    assert notes[0] == "The results are based on 1 to 5 seeds and 400 validation examples per task."
+    assert " are based on 1 to 5 seeds and 400 validation examples per task." in notes[0]
     assert notes[-1].startswith("Above 100%, constants are worse than no context")
     models = [measured("a"), measured("a", RIGHT | {"0": 300}, model="other")]
-    reliance, _ = concluded(models, tasks=["a"], models=("m", "other"))[1]["sentences"]
-    assert reliance == (
-        "With every head replaced, reliance is from 37% (95% interval 30 to 45%) in other with average constants "
-        "to 50% (95% interval 42 to 58%) in m with average constants."
+    lost, _ = concluded(models, tasks=["a"], models=("m", "other"))[1]["sentences"]
+    assert re.fullmatch(
+        r"With every head replaced, models lose most, 20.0 points of accuracy on A in m with average constants \(.*\), "
+        r"of the 40.0 .*; and least, 15.0 points of accuracy on A in other with average constants .*",
+        lost,
     )
     drawn_orders = measured("a", orders=("lambda-0", "lambda-1", "lambda-2"))
     assert concluded([drawn_orders])[1]["sentences"][1].startswith("Averaged over 3 orders (λ), ")
@@ -324,7 +384,7 @@ def bootstrapped(outcomes: TaskOutcomes, total: Callable[[dict[Setting, float]],
 @pytest.mark.parametrize("constant", ["average", "zeros"])
 def test_a_loss_varies_as_in_a_bootstrap(constant):
     outcomes, setting = drawn(), Setting(constant, "lambda", "1/2")
-    share = reliance_of(outcomes.sample("accuracy", ALL), setting)
+    share = effect_of(outcomes.sample("accuracy", ALL), setting)
     assert share is not None
     estimate = share.spread.shares([(1.0, share.drop, share.contributions[0])])
 
@@ -334,7 +394,7 @@ def test_a_loss_varies_as_in_a_bootstrap(constant):
 
     means = {setting: float(right.mean()) for setting, right in right_by_setting(outcomes).items()}
     assert (
-        estimate.mean == pytest.approx(reliance(means)) and estimate.mean == share.interval().mean
+        estimate.mean == pytest.approx(reliance(means)) and estimate.mean == share.reliance().mean
     )
     assert math.sqrt(estimate.variance) == pytest.approx(bootstrapped(outcomes, reliance), rel=0.1)
 

@@ -113,7 +113,7 @@ def test_compare_ends_with_what_it_found(tmp_path):
     comparison = json.loads(
         CliRunner().invoke(app, ["compare", a, b, "--margin", "0.05", "--json"]).stdout
     )
-    assert (comparison["margin"], comparison["differ"]) == (0.05, 1)
+    assert (comparison["margin"], comparison["differ"]) == (["5%"], 1)
     for arguments in ([a, str(tmp_path)], [a, b, "--margin", "1.5"]):
         wrong = CliRunner().invoke(app, ["compare", *arguments])
         assert wrong.exit_code == 2 and not wrong.stdout and len(wrong.stderr.splitlines()) == 1

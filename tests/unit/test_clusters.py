@@ -13,7 +13,7 @@ from test_outcomes import finished_words
 from papa.errors import InputError
 from papa.files import read_table, write_table
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, TaskOutcomes, outcomes_in, table_of
-from papa.results.reliance import status_of
+from papa.results.reliance import effect_of
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,8 @@ def test_texts_without_a_token_are_in_no_cluster():
 def test_a_single_cluster_has_no_interval():
     outcomes = some_runs(20, "accuracy", np.zeros(20, int))
     sample = outcomes.sample("accuracy", outcomes.subsets()[ALL])
-    assert status_of(sample, outcomes, "accuracy").startswith("one cluster")
+    effect = effect_of(sample, ORIGINALS)
+    assert effect.status(sample, "a guess").startswith("one cluster")
 
 
 def test_clusters_are_in_the_table_of_outcomes_only_if_there_are_any(tmp_path):

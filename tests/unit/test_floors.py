@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 from builders import grid_view, labelled, summary_of, texts
 from scipy.stats import norm
@@ -11,7 +12,14 @@ from scipy.stats import norm
 from papa.config.variant import CONTEXT_FREE
 from papa.results.claims import claims_of, conclusion_of, samples_of, tasks_of
 from papa.results.outcomes import ALL, ORIGINALS, Setting
-from papa.results.reliance import COUNTS, mean_reliance, reliance_of, reliances_of, replaceable
+from papa.results.reliance import (
+    NOT_SIGNIFICANT,
+    SIGNIFICANT,
+    effect_of,
+    effects_of,
+    mean_reliance,
+    replaceable,
+)
 
 SIZE = 2003
 REPLACED = ("average", None, "0")
@@ -62,18 +70,18 @@ def sample_of(outcomes, *floors):
 def concluded(tasks, margin, floors=CONTEXT_FREE):
     tasks = [replace(task, floors=floors) for task in tasks]
     grid = grid_view(fractions=("1", "1/2", "1/8", "0"), tasks=[task.task for task in tasks])
-    summary, samples = summary_of(tasks, heads=16), samples_of(tasks)
-    claims = claims_of(grid, summary, samples, margin)
-    return claims, conclusion_of(claims, tasks_of(grid, summary, samples), margin)
+    study = (grid, summary_of(tasks, heads=16), samples_of(tasks), (margin,))
+    claims = claims_of(*study)
+    return claims, conclusion_of(claims, tasks_of(*study), (margin,), pd.DataFrame(columns=["p"]))
 
 
-NOTHING = "attention's contribution is not significant"
+NOTHING = NOT_SIGNIFICANT
 
 
 @pytest.mark.parametrize(
     ("floors", "status"),
     [
-        (("zeros",), COUNTS),
+        (("zeros",), SIGNIFICANT),
         (("identity",), NOTHING),
         (("zeros", "identity"), NOTHING),
         (CONTEXT_FREE, NOTHING),
@@ -82,19 +90,19 @@ NOTHING = "attention's contribution is not significant"
 def test_a_loss_is_against_the_highest_floor_and_a_task_counts_if_it_beats_every_one(
     floors, status
 ):
-    rows = reliances_of([task(floors)]).set_index(["constant"])
+    rows = effects_of([task(floors)]).set_index(["constant"])
     score = 0.7 if "identity" in floors else 0.5
     assert rows.loc["average", "reliance"] == pytest.approx(0.1 / (0.9 - score), abs=0.01)
     assert rows.loc["average", "context_free"] == pytest.approx(score, abs=0.002)
     runs = {ORIGINALS: right(0.9), ZEROS: right(0.5), IDENTITY: right(0.9), REPLACED: right(0.8)}
-    assert reliances_of([labelled(runs, floors=floors)])["status"].iloc[0] == status
+    assert effects_of([labelled(runs, floors=floors)])["status"].iloc[0] == status
 
 
 def test_an_interval_runs_from_the_smallest_lower_to_the_largest_upper_bound():
     outcomes = drawn(1)
-    every = reliance_of(sample_of(outcomes), Setting(*REPLACED)).interval()
+    every = effect_of(sample_of(outcomes), Setting(*REPLACED)).reliance()
     single = {
-        name: reliance_of(sample_of(outcomes, name), Setting(*REPLACED)).interval()
+        name: effect_of(sample_of(outcomes, name), Setting(*REPLACED)).reliance()
         for name in CONTEXT_FREE
     }
     highest = max(
@@ -111,7 +119,7 @@ def test_an_interval_runs_from_the_smallest_lower_to_the_largest_upper_bound():
 def test_heads_are_replaceable_if_they_are_against_each_floor(seed):
     """The number of heads is the smallest of those against a single floor, together and for each task by itself."""
     tasks = [drawn(seed, "a"), drawn(seed + 100, "b")]
-    for margin in (0.1, 0.3):
+    for margin in ("10%", "30%"):
         (every, conclusion), *single = (
             concluded(tasks, margin, floors)
             for floors in (CONTEXT_FREE, *((name,) for name in CONTEXT_FREE))
@@ -122,9 +130,7 @@ def test_heads_are_replaceable_if_they_are_against_each_floor(seed):
                 for claims, _ in single
             ]
             of_every = every[every["task"].isna() if task is None else every["task"].eq(task)]
-            assert replaceable(of_every, margin) == min(
-                replaceable(of_single, margin) for of_single in rows
-            )
+            assert replaceable(of_every) == min(replaceable(of_single) for of_single in rows)
             if task is not None:
                 p_values = [of_single["p"].tolist() for of_single in rows]
                 assert of_every["p"].tolist() == pytest.approx(np.max(p_values, axis=0))
@@ -165,9 +171,11 @@ def test_a_blind_guess_replaces_a_floor_of_a_head_that_does_worse(floors, floor,
     assert sample.guesses == ({Setting(*ZEROS)} if "zeros" in floors else set())
     assert sample.floor == (floor and pytest.approx(floor))
     if floors:
-        assert reliance_of(sample, Setting(*REPLACED)).interval().mean == pytest.approx(reliance)
+        assert effect_of(sample, Setting(*REPLACED)).reliance().mean == pytest.approx(reliance)
     measured = replace(
         measured, values=measured.values | {"kl": np.zeros_like(measured.values["loss"])}
     )
-    [row] = tasks_of(grid_view(), summary_of([measured]), samples_of([measured])).to_dict("records")
+    [row] = tasks_of(grid_view(), summary_of([measured]), samples_of([measured]), ("10%",)).to_dict(
+        "records"
+    )
     assert row["guess"] == guess and row["floors"] == list(floors)

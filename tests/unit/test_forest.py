@@ -1,4 +1,4 @@
-"""The forest plot: the mean reliance, and reliance of tasks and subsets, in the order in which readers need them."""
+"""The forest plot: mean reliance, and what is lost on tasks and subsets, in the order in which readers need them."""
 
 import math
 from types import SimpleNamespace
@@ -9,47 +9,39 @@ import pytest
 from builders import frame_of, grid_view, summary_row
 
 from papa.results.claims import CLAIM_COLUMNS
-from papa.results.forest import MEAN, figure_of, reliance, reliances_of
+from papa.results.forest import AXIS, MEAN, effects_of, figure_of, reliance
 from papa.results.grids import GRID_COLUMNS
 
 
-def row(task, reliance=None, low=None, high=None, subset="all", status="counts", line="l"):
+def row(task, reliance=None, low=None, high=None, subset="all", line="l", lost=0.048):
     """A row of a grid with every head replaced."""
-    interval = {"reliance": reliance, "reliance_low": low, "reliance_high": high}
-    return summary_row(
-        "0", 0.5, task=task, subset=subset, status=status, line=line, context_free=0.4, **interval
-    )
+    effect = {"reliance": reliance, "reliance_low": low, "reliance_high": high}
+    effect |= {"lost": lost, "lost_low": lost - 0.01, "lost_high": lost + 0.01}
+    effect |= {"contributed": 0.055, "contributed_low": -0.02, "contributed_high": 0.069}
+    about = {"task": task, "subset": subset, "line": line, "context_free": 0.4}
+    return summary_row("0", 0.5, **about, **effect)
 
 
 A, B = row("a", 0.82, 0.73, 0.93), row("b", -0.02, -0.9, 0.07)
-NOTHING = "attention's contribution is not significant"
-SUBSETS = [row("a", 0.11, 0.05, math.inf, subset="easy"), row("b", subset="easy", status=NOTHING)]
-EXCLUDED = [row("c", status="at chance"), row("c", subset="easy", status="at chance")]
-ROWS = [EXCLUDED[0], A, SUBSETS[0], B, *SUBSETS[1:], EXCLUDED[1]]
+SUBSETS = [row("a", 0.11, 0.05, math.inf, subset="easy"), row("b", 2.6, 2.4, 2.8, subset="easy")]
+NO_SHARE = row("c")
+ROWS = [NO_SHARE, A, SUBSETS[0], B, SUBSETS[1]]
 
 
 def found(rows=ROWS, lines=("l",)):
     """The rows and the claims of a grid with some lines, each with the same rows."""
     frame = frame_of([{**each, "line": line} for line in lines for each in rows], GRID_COLUMNS)
     frame = frame.assign(original=0.8, constants=frame["mean"])
-    claim = {
-        "grid": "grid",
-        "replaced": 24,
-        "heads": 24,
-        "reliance": 0.4,
-        "low": 0.31,
-        "high": 0.52,
-    }
-    return frame, pd.DataFrame(
-        [claim | {"line": line} for line in lines], columns=list(CLAIM_COLUMNS)
-    )
+    interval = {"reliance": 0.4, "reliance_low": 0.31, "reliance_high": 0.52}
+    claim = {"grid": "grid", "replaced": 24, "heads": 24, "averaged": 2} | interval
+    claims = [claim | {"line": line} for line in lines]
+    return frame, pd.DataFrame(claims, columns=list(CLAIM_COLUMNS))
 
 
 def section_of(frame, claims):
     """The section of the first grid."""
-    config = SimpleNamespace(
-        run=SimpleNamespace(fractions=["1", "0"]), floors=("zeros",), margin=0.1
-    )
+    run = SimpleNamespace(fractions=["1", "0"])
+    config = SimpleNamespace(run=run, floors=("zeros",), margin=("10%",))
     originals = frame.drop_duplicates(["model", "task", "subset"]).assign(fraction="1", mean=0.8)
     summary = pd.concat([frame, originals]).drop(columns=["original", "constants"])
     study = SimpleNamespace(config=config, summary=summary, claims=claims)
@@ -60,64 +52,64 @@ def section_of(frame, claims):
         return reliance(study)
 
 
+def points_of(figure):
+    """The rows of the figure's data, which are more than those of its rules."""
+    return max(figure.to_dict()["datasets"].values(), key=len)
+
+
 def test_the_mean_comes_first_and_subsets_follow_their_task():
-    rows = reliances_of(*found())
+    rows = effects_of(*found())
     places = [*zip(rows["task"], rows["subset"].fillna(""), strict=True)]
-    assert places == [(MEAN, ""), ("A", ""), ("A", "easy"), ("B", ""), ("B", "easy"), ("C", "")]
-    assert (
-        rows["reliance"].tolist()[:4] == [0.4, 0.82, 0.11, -0.02]
-        and rows["reliance"][4:].isna().all()
-    )
-    assert rows["excluded"].tolist()[4:] == [NOTHING, "at chance"]
+    assert places == [(MEAN, ""), ("C", ""), ("A", ""), ("A", "easy"), ("B", ""), ("B", "easy")]
     section = section_of(*found())
     [table] = section.tables
-    scores = ["original", "constants", "context-free"]
-    assert table.header == ["task", "subset", "metric", *scores, "reliance", "excluded because"]
-    assert [row[6] for row in table.rows[2:4]] == [
-        "inconclusive (unbounded)",
-        "inconclusive (-90 to 7)",
+    header = ["task", "subset", "metric", "original", "constants", "context-free"]
+    effects = ["lost", "attention contributes", "reliance"]
+    assert table.header == header + effects
+    lost, contributed = "4.8 (3.8 to 5.8)", "5.5 (-2.0 to 6.9)"
+    no_share = "attention contributes 5.5 points (-2.0 to 6.9)"
+    assert table.rows[0] == [MEAN, *[""] * 5, "-", "-", "40% (31 to 52)"]
+    assert table.rows[1] == ["C", "", "F1", "0.800", "0.500", "0.400", lost, contributed, no_share]
+    assert [row[-1] for row in table.rows[2:]] == [
+        "82% (73 to 93)",
+        "11% (5% or more)",
+        "-2% (-90 to 7)",
+        "260% (240 to 280)",
     ]
-    assert [row[2:6] for row in table.rows][:2] == [[""] * 4, ["F1", "0.800", "0.500", "0.400"]]
+    assert f"C: 4.8 points (3.8 to 5.8), {no_share}." in section.alternative
 
 
-def test_a_single_task_has_no_mean_and_without_a_loss_the_figure_says_so():
-    only_a, nothing = [A, EXCLUDED[0]], [EXCLUDED[0]]
-    single, none = (
-        reliances_of(*found(only_a)),
-        reliances_of(found(nothing)[0], found(nothing, lines=())[1]),
-    )
-    of_none = section_of(found(nothing)[0], found(nothing, lines=())[1])
-    assert single["task"].tolist() == ["A", "C"] and none.empty
+def test_a_study_without_a_share_still_says_what_is_lost():
+    frame, _ = found([NO_SHARE])
+    section = section_of(frame, found(lines=())[1])
+    assert section.in_report and section.frame["task"].tolist() == ["C"]
     # read from a file, a column without values is one of numbers
-    figure = figure_of(single.astype({"subset": "float64"}), 0.1).to_dict()
-    [*_, points] = sorted(figure["datasets"].values(), key=len)
-    assert [row["label"] for row in points] == ["A", "C"]
-    assert not of_none.in_report and of_none.chart is None
+    figure = figure_of(section.frame.astype({"subset": "float64"}), "10%").to_dict()
+    [point] = (row for rows in figure["datasets"].values() for row in rows if "label" in row)
+    assert (point["label"], point["amounts"]) == ("C", "4.8 points (3.8 to 5.8)")
+    assert point["instead"] == "attention contributes 5.5 points (−2.0 to 6.9)"
+    assert point["dot"] is None and point["from"] is None
 
 
 @pytest.mark.parametrize("lines", [1, 2])
-def test_the_figure_shows_each_narrow_interval_once(lines):
-    several = found(lines=[f"line {number}" for number in range(lines)])
-    rows, drawing = reliances_of(*several), section_of(*several)
-    assert drawing.alternative.endswith("C: inconclusive, at chance.")
-    figure = figure_of(rows, 0.1).to_dict()
-    marks, points = sorted(figure["datasets"].values(), key=len)
-    of_dots = [row for row in points if row["reliance"] is not None]
-    assert sorted(row["row"] for row in of_dots) == [*range(2 * lines)], (
-        "each line of a task has a row"
+def test_every_interval_is_drawn_and_cut_by_a_mark_at_the_edge(lines):
+    rows = effects_of(*found(lines=[f"line {number}" for number in range(lines)]))
+    assert "margin" not in str(figure_of(rows, "1 point").to_dict()["datasets"]), (
+        "only a share has a place"
     )
-    assert [row["label"] for row in of_dots if row["label"]] == [MEAN, "A"]
-    first = "line 0  " * (lines > 1)
-    assert [row["scores"] for row in of_dots][::lines] == [first, f"{first}0.800 → 0.500 (0.400)"]
-    of_second = (
-        figure_of(rows[rows["line"].ne("line 0") | rows["task"].ne(MEAN)], 0.1)
-        .to_dict()["datasets"]
-        .values()
-    )
-    assert MEAN in {row["label"] for row in max(of_second, key=len)} or lines == 1, (
-        "a later line names its rows"
-    )
-    assert (
-        min(row["low"] for row in of_dots) == 0.31 and max(row["high"] for row in of_dots) == 0.93
-    )
-    assert [mark["at"] for mark in marks] == [0.1, 1.0]
+    points = points_of(figure_of(rows, "10%"))
+    assert len(points) == 6 * lines and len({point["text"] for point in points}) == 6 * lines
+    drawn = [point for point in points if point["from"] is not None][::lines]
+    ends = [(point["from"], point["to"]) for point in drawn]
+    low, high = AXIS
+    assert ends == [(0.31, 0.52), (0.73, 0.93), (0.05, high), (low, 0.07), (high, high)]
+    assert [point["left"] for point in drawn] == [None, None, None, low, None]
+    assert [point["right"] for point in drawn] == [None, None, high, None, high]
+    assert [point["dot"] for point in drawn] == [0.4, 0.82, 0.11, -0.02, None]
+    assert [point["amounts"] for point in drawn][:2] == ["", "4.8 points (3.8 to 5.8) of 5.5"]
+    headings = [point["heading"] for point in points]
+    if lines == 1:
+        assert headings == [None] * 6 and points[1]["label"] == "C"
+    else:
+        assert headings[:4] == [MEAN, None, "C", None]
+        assert [point["label"] for point in points[:2]] == ["line 0", "line 1"]

@@ -16,6 +16,8 @@ def row(
     about |= {"trivial": 0.1, "context_free": 0.2}
     if constant is not None:
         about |= {"reliance": 0.254, "reliance_low": 0.1, "reliance_high": 0.406}
+        about |= {"lost": 0.0254, "lost_low": 0.01, "lost_high": 0.0406}
+    about |= {"contributed": 0.1, "contributed_low": 0.08, "contributed_high": 0.12}
     return summary_row(fraction, mean, **about | columns)
 
 
@@ -29,9 +31,7 @@ class Grid:
         self.section = section_of(grid_view(**view), frame_of(rows))
         self.rows = arrow_of(self.section.frame, GRID_COLUMNS).to_pylist()
         self.tables = {table.title: table for table in self.section.tables}
-        self.lines, self.reliances = (
-            self.section.tables[place].markdown().splitlines() for place in (0, -1)
-        )
+        self.lines = self.section.tables[0].markdown().splitlines()
 
     def cells(self) -> list[dict[str, str]]:
         """The cells of each line of the only table, by the heading of their column."""
@@ -65,8 +65,14 @@ def test_constants_are_lines_and_tasks_columns():
         "| Toeplitz, trained |  |  |",
         "| average | **0.300 ±.013** | **0.700 ±.013** |",
     ]
+    lost = grid.tables["m (23 heads). Lost"].markdown().splitlines()[2:]
+    assert lost[:2] == [
+        "| attention contributes | 10.0 (8.0 to 12.0) | 10.0 (8.0 to 12.0) |",
+        "| zeros |  | 2.5 (1.0 to 4.1) |",
+    ]
     reliances = ["| zeros |  | 25% (10 to 41) |", "| Toeplitz, trained |  |  |"]
-    assert grid.reliances[2:] == [*reliances, "| average | 25% (10 to 41) | 25% (10 to 41) |"]
+    shown = grid.tables["m (23 heads). Reliance"].markdown().splitlines()
+    assert shown[2:] == [*reliances, "| average | 25% (10 to 41) | 25% (10 to 41) |"]
     # the original is a point of every line
     assert [(r["line"], r["task"], r["constant"], r["mean"]) for r in grid.rows if r["main"]] == [
         *(
@@ -89,10 +95,11 @@ def test_constants_are_lines_and_tasks_columns():
     )
 
 
-def test_each_model_has_a_table_and_an_excluded_task_is_named_with_the_reason():
+def test_each_model_has_a_table_and_a_task_without_reliance_says_what_attention_contributes():
     why = {"status": "the probe is not significantly better than the majority class, yes (0.690)"}
     missing = {
         "context_free": None,
+        "contributed": None,
         "reliance": None,
         "status": "no context-free floor was measured",
         "model": "n",
@@ -105,19 +112,16 @@ def test_each_model_has_a_table_and_an_excluded_task_is_named_with_the_reason():
     rows += [row("ner", None, "1", 0.8, **missing), row("ner", "average", "0", 0.5, **missing)]
     grid = Grid(rows, models=["m", "n"])
     tables = {title: table.markdown() for title, table in grid.tables.items()}
-    assert list(tables) == [
-        "m (23 heads)",
-        "m (23 heads). Reliance",
-        "n (23 heads)",
-        "n (23 heads). Reliance",
-    ]
-    assert "| average | - | 25% (10 to 41) |" in tables["m (23 heads). Reliance"]
+    parts = ("", ". Lost", ". Reliance")
+    assert list(tables) == [f"{model} (23 heads){part}" for model in "mn" for part in parts]
+    contributes = "attention contributes 10.0 points (8.0 to 12.0)"
+    assert f"| average | {contributes} | 25% (10 to 41) |" in tables["m (23 heads). Reliance"]
     note = grid.tables["m (23 heads). Reliance"].note
     assert (
-        "Excluded (-): COLA: the probe is not significantly better than the majority class, yes (0.690)."
+        "No reliance: COLA (m): the probe is not significantly better than the majority class, yes (0.690)."
         in note
     )
-    assert "NER:" not in note and "(original - constants) / (original - context-free)" in note
+    assert "NER:" not in note and "Reliance: lost / contributed" in note
     # a floor that was not measured has no line
     assert re.findall(r"\| (\S+) \|  \| (\S+)", tables["n (23 heads)"]) == [
         *(("original", "0.800"), ("trivial", "0.100"), ("average", "0.500"))
@@ -164,11 +168,10 @@ def test_numbers_of_replaced_heads_are_columns():
         ["NER", "m", *m],
     ]
     columns = ("23 of 23", "trivial", "context-free", "drop at 23 of 23", "reliance at 23 of 23")
+    columns += ("lost at 23 of 23",)
     first, _, _, last = ([line[name] for name in columns] for line in grid.cells())
-    assert last == ["0.600 ±.013", "0.100", "0.200", "25.0%", "25% (10 to 41)"] and first[3:] == [
-        "-",
-        "-",
-    ]
+    effects = ["25.0%", "25% (10 to 41)", "2.5 (1.0 to 4.1)"]
+    assert last == ["0.600 ±.013", "0.100", "0.200", *effects] and first[3:] == ["-"] * 3
 
 
 def test_fractions_with_the_same_number_of_heads_are_one_column():

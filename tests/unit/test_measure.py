@@ -72,7 +72,7 @@ def measured(model, folder, **settings):
 
 
 def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study):
-    assert study.claims["margin"] == 0.2 and str(study.claims) == repr(study.claims)
+    assert study.claims["margin"] == ["20%"] and str(study.claims) == repr(study.claims)
     assert repr(study) == f"<papa.Study: {study.claims}>" and "<table" in study._repr_html_()
     assert (
         set(study.curve["fraction"]) == {"1", "1/2", "0"}
@@ -94,7 +94,7 @@ def test_finished_jobs_are_not_repeated(study, folder, tmp_path, monkeypatch):
         lambda batch, *at: made.append(batch["rule"]) or run(batch, *at),
     )
     assert measured(folder, study.folder).curve.equals(study.curve) and made == []
-    assert measured(folder, changed, margin=0.5).claims["margin"] == 0.5 and made == ["report"]
+    assert measured(folder, changed, margin=0.5).claims["margin"] == ["50%"] and made == ["report"]
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -319,14 +319,14 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(
     assert "based on 5 seeds, 5 samples of training rows and 40 validation examples" in " ".join(
         claim.split()
     ), "the claim comes before the table"
-    assert table.endswith(f"\nReport:  {tmp_path / 'out' / 'report' / 'index.html'}\n")
+    assert table.endswith(f"\nReport: {tmp_path / 'out' / 'report' / 'index.html'}\n")
     monkeypatch.setattr(
         "papa.commands.measure.fetch", lambda config, machine, say: say("offline") or machine
     )
     monkeypatch.setattr("papa.run.start.fcntl.flock", no_locks)
     again = CliRunner().invoke(app, ["measure", str(folder), *options, "--json"])
     assert "offline" in again.stderr and "cannot be locked (none)" in again.stderr
-    assert json.loads(again.stdout)["margin"] == 0.1 and ", probe" not in again.stderr
+    assert json.loads(again.stdout)["margin"] == ["10%"] and ", probe" not in again.stderr
     assert read_table(tmp_path / "out/tables/summary.parquet").to_pandas()[
         "task"
     ].unique().tolist() == ["mood"]

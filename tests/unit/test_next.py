@@ -21,7 +21,7 @@ from papa.method.head_weights import gate_slopes
 from papa.method.states import StreamedStates
 from papa.method.token_prediction import MaskedTokens, NextTokens
 from papa.results.outcomes import FLOOR, ORIGINALS, Setting
-from papa.results.reliance import COUNTS, reliances_of
+from papa.results.reliance import SIGNIFICANT, effects_of
 from papa.stages import OfTask, Training
 
 SLOTS, TRAIN, VALIDATION = 13, 41, 19
@@ -179,16 +179,14 @@ def reliances(*means):
         setting: mean + place * wave
         for place, (setting, mean) in enumerate(zip(settings, means, strict=True))
     }
-    return reliances_of([texts(nats, 5 + np.arange(200) % 7, 4.0)]).set_index(
-        "constant", drop=False
-    )
+    return effects_of([texts(nats, 5 + np.arange(200) % 7, 4.0)]).set_index("constant", drop=False)
 
 
 def test_floors_of_losses_are_the_zeros_or_else_a_guess_and_no_seed_is_needed(recwarn):
     measured = reliances(1.0, 3.0, 2.0)
     assert measured["metric"].eq(METRIC).all(), "a perplexity has no floors"
     row = measured.loc["average"]
-    assert row["status"] == COUNTS and row["reliance"] == pytest.approx(0.5, abs=0.01)
+    assert row["status"] == SIGNIFICANT and row["reliance"] == pytest.approx(0.5, abs=0.01)
     assert 0.4 < row["reliance_low"] < row["reliance"] < row["reliance_high"] < 0.6
     assert 1.97 * 0.1 * (0.5 / 200) ** 0.5 < row["half_width"] < 0.03, (
         "at least that of Student's t over texts"
@@ -198,7 +196,7 @@ def test_floors_of_losses_are_the_zeros_or_else_a_guess_and_no_seed_is_needed(re
     why = "the model is not significantly better than a guess from how frequent tokens are (-4.000)"
     assert measured["status"].eq(why).all()
     assert measured["reliance"].isna().all()
-    measured = reliances_of([texts({ORIGINALS: np.ones(20)}, np.full(20, 5))])
+    measured = effects_of([texts({ORIGINALS: np.ones(20)}, np.full(20, 5))])
     assert (
         measured["status"].tolist() == ["no context-free floor was measured"] and not recwarn.list
     )

@@ -15,7 +15,7 @@ from papa.config.settings import Config
 from papa.files import write_table
 from papa.results.finished import Finished
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Setting, TaskOutcomes
-from papa.results.reliance import reliances_of
+from papa.results.reliance import effects_of
 from papa.stages import AnyJob, Job, Probe, Training
 
 NAMES = ["O", "B-X", "I-X"]
@@ -154,7 +154,7 @@ def test_losses_have_texts_as_units():
         and sample.trivial == -4.0
     )
     assert sample.values.shape == (9, 30)
-    reliance = reliances_of([outcomes]).set_index("constant").loc["average"]
+    reliance = effects_of([outcomes]).set_index("constant").loc["average"]
     assert (
         reliance["reliance"] == pytest.approx(0.5)
         and reliance["reliance_low"] < 0.5 < reliance["reliance_high"]

@@ -149,27 +149,27 @@ def test_the_conclusion_comes_first_then_its_table_and_notes_then_the_figure_of_
     parts = [
         "How much does attention depend on its input?",
         *sentences,
-        "heads replaced tasks",
+        "task heads replaced lost",
         *notes,
         "Each dot is a reliance",
     ]
     places = [page.words.index(" ".join(part.split())) for part in parts]
-    assert places == sorted(places) and len(sentences) <= 3 and len(notes) > 1
+    assert places == sorted(places) and len(sentences) <= 4 and len(notes) > 1
     header, *lines = page.tables["claims-0"]
-    assert header[:4] == ["line", "heads replaced", "tasks", "reliance"]
+    assert header == ["line", "task", "heads replaced", "lost", "attention contributes", "reliance"]
     numbers = [
-        [line, f"{replaced} of 15", "2"] for line in ("small", "other") for replaced in (8, 15)
+        [line, "mean", f"{replaced} of 15"] for line in ("small", "other") for replaced in (8, 15)
     ]
-    assert [line[:3] for line in lines] == numbers
-    assert [row[0] for row in page.tables["claims-1"][1:]] == ["small", "small", "other", "other"]
+    assert [line[:3] for line in lines if line[1] == "mean"] == numbers
 
 
-def test_where_no_probe_beats_the_majority_nothing_is_claimed(tmp_path):
+def test_where_no_probe_beats_the_majority_nothing_is_claimed_but_what_is_lost_is_said(tmp_path):
     page = Page(page_of(write_results(tmp_path, {"second": NO_SKILL}, **SMALL)))
-    why = f"Second is excluded: the probe is not significantly better than the majority class, {LABELS[0]} (0.750)"
-    assert f"Nothing can be concluded, because no task counts. {why}" in page.words
-    assert "Nothing can be concluded, so there is no table of claims." in page.words
-    assert "claims-0" not in page.tables
+    why = f"the probe is not significantly better than the majority class, {LABELS[0]} (0.750)"
+    said = f"Nothing is claimed, because no task can be tested. Not tested: Second ({why})."
+    assert said in page.words and "small loses 0.1 points of accuracy on Second" in page.words
+    assert page.tables["claims-0"][-1][:2] == ["Second", "15 of 15"]
+    assert "claims-1" not in page.tables
     # nor is there a section for the one dot of one model and one constant
     assert "section-score_and_drop" not in {attributes.get("id") for _, attributes in page.tags}
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from papa.results.claims import corrected_margins, corrected_p_values, p_values_of, smallest_margins
+from papa.results.claims import corrected_margins, corrected_p_values, p_values_of
 
 ERROR = 0.05
 
@@ -45,45 +45,43 @@ def test_a_corrected_claim_passes_the_closed_test(seed):
 
 
 class NormalLoss(NamedTuple):
-    """A reliance with a normal error."""
+    """A claim about a loss with a normal error, in multiples of a margin."""
 
     mean: float
-    error: float
+    error: float = 0.1
+    margin: float = 1.0
 
     def bound(self, level: float) -> float:
         return float(self.mean + stats.norm.ppf(level) * self.error)
 
-    def p_below(self, margin: float) -> float:
-        return float(stats.norm.cdf((self.mean - margin) / self.error))
-
-
-def drawn(seed: int) -> list[Any]:
-    chance, sizes = np.random.default_rng(seed), (2, 1, 3, 1, 2)
-    reliances = [NormalLoss(chance.uniform(-0.05, 0.12), chance.uniform(0.01, 0.04)) for _ in sizes]
-    return [[[reliance]] * size for size, reliance in zip(sizes, reliances, strict=True)]
+    @property
+    def p(self) -> float:
+        return float(stats.norm.cdf((self.mean - self.margin) / self.error))
 
 
 @pytest.mark.parametrize("seed", range(11))
-def test_smallest_margins_and_p_values_are_of_the_same_test(seed):
-    sequences = drawn(seed)
-    smallest = corrected_margins(sequences)
-    for place, margins in enumerate(smallest):
+def test_margins_and_p_values_are_of_the_same_test(seed):
+    chance, sizes = np.random.default_rng(seed), (2, 1, 3, 1, 2)
+    losses = [NormalLoss(chance.uniform(-0.5, 1.2), chance.uniform(0.1, 0.4)) for _ in sizes]
+
+    def claims(margin: float) -> Any:
+        at = [loss._replace(margin=margin) for loss in losses]
+        return [[[claim]] * size for claim, size in zip(at, sizes, strict=True)]
+
+    for place, margins in enumerate(corrected_margins(claims(1.0))):
         for number, least in enumerate(margins):
             for margin, passes in ((least + 1e-6, True), (least - 1e-6, False)):
-                corrected = corrected_p_values(
-                    [p_values_of(reliances, margin) for reliances in sequences]
-                )
+                corrected = corrected_p_values([p_values_of(each) for each in claims(margin)])
                 assert (corrected[place][number] < ERROR) == (passes or least == 0)
 
 
 def test_a_claim_includes_those_before_it_and_all_tasks():
-    reliances: Any = [
-        [NormalLoss(0.0, 0.01), NormalLoss(0.05, 0.01)],
-        [NormalLoss(0.0, 0.01), None],
+    claims: Any = [
+        [NormalLoss(0.7), NormalLoss(0.5)],
+        [NormalLoss(0.0), NormalLoss(0.1)],
+        [NormalLoss(0.0), None],
     ]
-    margins = smallest_margins(reliances, 0.95)
-    assert margins == [NormalLoss(0.05, 0.01).bound(0.95), np.inf] and corrected_margins(
-        [reliances]
-    ) == [margins]
-    assert p_values_of(reliances, 0.1)[1] == 1
+    largest = NormalLoss(0.7)
+    assert p_values_of(claims) == [largest.p, largest.p, 1]
+    assert corrected_margins([claims]) == [[largest.bound(0.95)] * 2 + [np.inf]]
     assert corrected_p_values([[0.01, 0.02]]) == [[0.01, 0.02]] and corrected_p_values([]) == []

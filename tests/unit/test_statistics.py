@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.error_rates import ALIKE, BASE, MARGIN, MATTHEWS, Case, Size, batch, rates_of
+from benchmarks.error_rates import (
+    ALIKE,
+    BASE,
+    CHANCE,
+    MARGIN,
+    MATTHEWS,
+    NOTHING,
+    Case,
+    Size,
+    batch,
+    rates_of,
+)
 from papa.config.measures import MEASURES, Counts, Outcomes, pseudo_values
 from papa.results.statistics import (
     SOURCES,
@@ -352,4 +363,16 @@ def test_few_claims_are_wrong_and_most_intervals_hold_the_reliance(world):
     size = Size(3, 200, resamples=5 if world.rows else 0)
     rates = rates_of(batch((Case((replace(world, reliance=MARGIN),), size), 300, (18,))))
     assert rates.wrong <= 0.08 and rates.held >= 0.9 and rates.counts > 0.95
+    assert rates.in_points_wrong <= 0.08 and rates.lost_held >= 0.9
     assert rates_of(batch((Case((world,), size), 50, (19,)))).claimed > 2 * rates.wrong
+
+
+def test_few_claims_in_points_are_wrong_where_attention_contributes_nothing():
+    """A probe at chance loses nothing, so it must not pass; see `Claim.p`."""
+    size = Size(3, 200)
+    at_margin = rates_of(batch((Case((replace(NOTHING, reliance=MARGIN),), size), 300, (20,))))
+    assert at_margin.in_points_wrong <= 0.08 and at_margin.lost_held >= 0.9
+    without_loss = rates_of(batch((Case((NOTHING,), size), 50, (21,))))
+    assert without_loss.in_points > 2 * at_margin.in_points_wrong and not without_loss.claimed
+    at_chance = rates_of(batch((Case((CHANCE,), size), 300, (22,))))
+    assert at_chance.in_points == at_chance.in_points_wrong <= 0.08

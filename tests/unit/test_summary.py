@@ -12,19 +12,19 @@ from builders import labelled, run_record
 from papa.errors import DamagedArtefact
 from papa.files import write_json, write_table
 from papa.results.outcomes import VARIANT_KEYS
-from papa.results.reliance import RELIANCE_COLUMNS
+from papa.results.reliance import EFFECT_COLUMNS
 from papa.results.scores import RUN_COLUMNS, collect_runs, without_draws
 from papa.results.summary import (
     SHARED_WITH_ORIGINAL,
-    SUMMARY_COLUMNS,
-    TITLE,
-    legend,
+    by_fraction,
+    data_of,
+    is_main,
     print_results,
     read_summary,
+    score_note,
     summary_of,
-    tables_of,
 )
-from papa.results.table import arrow_of, write_pages
+from papa.results.table import Table, arrow_of, write_pages
 
 SCALE = 9.0
 """Half-widths of made-up intervals are this number of standard deviations over seeds."""
@@ -58,7 +58,7 @@ def scored(
 def summary(*runs: pd.DataFrame) -> pd.DataFrame:
     """The summary of tables of runs, with no reliances."""
     table = pd.concat(runs, ignore_index=True)
-    unknown = dict.fromkeys(RELIANCE_COLUMNS, np.nan) | {"status": "one seed, so no interval"}
+    unknown = dict.fromkeys(EFFECT_COLUMNS, np.nan) | {"status": "one seed, so no interval"}
     keys = [*SHARED_WITH_ORIGINAL, *VARIANT_KEYS]
     measured = (
         without_draws(table)
@@ -79,9 +79,15 @@ def rows_of(*runs: pd.DataFrame) -> list[dict[str, Any]]:
 
 def page_of(folder: Path, *runs: pd.DataFrame) -> str:
     frame = summary(*runs)
-    write_pages(
-        TITLE, tables_of(frame), legend(frame), folder / "summary.md", folder / "summary.tex"
-    )
+    names = {"task": "title", "metric": "metric"}
+    by_subset = {"task": "title", "subset": "subset", "examples": "examples"}
+    tables = [
+        Table("Scores", by_fraction(frame, is_main(frame), names), 2),
+        Table("Subsets", by_fraction(frame, frame["subset"].ne("all"), by_subset), 3),
+        Table("Other metrics", by_fraction(frame, ~frame["main"], names), 2),
+        Table("Data", data_of(frame[is_main(frame)]), 2),
+    ]
+    write_pages("Scores", tables, score_note(frame), folder / "summary.md", folder / "summary.tex")
     return (folder / "summary.md").read_text(encoding="utf-8")
 
 
@@ -154,11 +160,9 @@ def test_relative_drop_against_the_original():
         ((-2.0,), "log_likelihood"),  # of the model's own head
     ],
 )
-def test_drop_is_null_where_not_defined(tmp_path, original, metric):
+def test_drop_is_null_where_not_defined(original, metric):
     runs = scored({"1": original, "0": [score / 2 for score in original]}, metric=metric)
     assert [row["relative_drop"] for row in rows_of(runs)] == [None, None]
-    page = page_of(tmp_path, runs.assign(style="paper", resampled=False))
-    assert ("## Training of probes" in page) == (metric != "log_likelihood")
 
 
 def test_rows_are_in_the_order_of_fractions():
@@ -181,12 +185,12 @@ def test_markdown_says_what_was_used(tmp_path):
         readings={"chunk_f1": -0.05},
     )
     page, title = page_of(tmp_path, runs), "&lt;script&gt; \\| real"
-    assert "mean over 2 seeds" in page and "## tiny (24 heads): average constants" in page
+    assert "Cells: validation score ± half-width of the 95% interval" in page
     for row in (
-        f"| {title} | Accuracy | - | - | 0.805 ±.064 | 0.605 ±.064 | 24.8% | - |",
-        f"| {title} | lookup | 29 | - | - | 0.705 ±.064 | 0.505 ±.064 | 28.4% | - |",
+        f"| {title} | Accuracy | - | - | 0.805 ±.064 | 0.605 ±.064 | - | - | 24.8% |",
+        f"| {title} | lookup | 29 | - | - | 0.705 ±.064 | 0.505 ±.064 | - | - | 28.4% |",
         f"| {title} | &lt;img src=x&gt; # owned \\| &amp; | 29 | - | - | 0.905",
-        f"| {title} | Chunk F1 | - | - | 0.755 ±.064 | 0.555 ±.064 | 26.5% | - |",
+        f"| {title} | Chunk F1 | - | - | 0.755 ±.064 | 0.555 ±.064 | - | - | 26.5% |",
     ):
         assert row in page
     assert (
@@ -197,9 +201,7 @@ def test_markdown_says_what_was_used(tmp_path):
     assert "<img" not in page and "<script" not in page and "\n# owned" not in page
 
 
-def test_the_end_of_a_run_prints_claims_caveats_and_scores(tmp_path, capsys):
-    table = arrow_of(summary(scored({"1": [0.8]})), SUMMARY_COLUMNS)
-    write_table(table, tmp_path / "tables/summary.parquet", {})
+def test_the_end_of_a_run_prints_claims_and_caveats(tmp_path, capsys):
     table = {"columns": ["line", "heads replaced"], "data": [["m", "8 of 24"]]}
     claims = {
         "sentences": ["Much is lost."],
@@ -209,8 +211,8 @@ def test_the_end_of_a_run_prints_claims_caveats_and_scores(tmp_path, capsys):
     write_json(claims, tmp_path / "tables/claims.json")
     print_results(tmp_path)
     text = " ".join(capsys.readouterr().out.split())
-    notes = "m 8 of 24 - Rows are also in training. tiny (24 heads)"
-    assert "Much is lost. line" in text and notes in text and "Report" not in text
+    assert "Much is lost. line" in text
+    assert "m 8 of 24 - Rows are also in training." in text and text.endswith("report/index.html")
 
 
 def test_bad_tables_are_named(tmp_path):

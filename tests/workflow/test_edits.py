@@ -113,7 +113,11 @@ VALUES |= {
     "tasks.*.batch_size": (5, 8),
     "tasks.*.epochs": (2, 1),
 }
-VALUES |= {"resamples": (0, 2, 3), "fidelity": ("published_code", ABSENT), "margin": (0.3, ABSENT)}
+VALUES |= {
+    "resamples": (0, 2, 3),
+    "fidelity": ("published_code", ABSENT),
+    "margin": (0.3, "2 points", ABSENT),
+}
 VALUES |= {"floors": ([], ["identity", "zeros"], ["zeros", "mean-output"], ["zeros"])}
 VALUES |= {
     "layout": ("published_code", "natural", "paper", ABSENT),

@@ -74,14 +74,14 @@ def test_all_heads_but_one_are_claimed(results):
     claims = json.loads((results / "tables/claims.json").read_text())
     frame = read_table(results / "tables/claims.parquet").to_pandas()
     joint = frame[frame["task"].isna()].groupby(["grid", "constant"])
-    numbers = {names: replaceable(rows, claims["margin"]) for names, rows in joint}
+    numbers = {names: replaceable(rows) for names, rows in joint}
     assert numbers["scores_by_heads_replaced", "average"] == 9
     assert (
         numbers["averages-and-zeros", "average"] == 7
         and numbers["averages-and-zeros", "zeros"] == 1
     )
     of_run = [task for task in claims["tasks"] if task["grid"] == "scores_by_heads_replaced"]
-    assert [task["task"] for task in of_run if task["excluded"]] == ["No-repeats"]
+    assert [task["task"] for task in of_run if task["untested"]] == ["No-repeats"]
     assert "9 of 10 heads" in claims["sentences"][1]
     assert "induction" in (results / "report/index.html").read_text()
 
@@ -124,10 +124,10 @@ def test_attention_contributes_nothing_significant_to_a_random_model():
     study = papa.measure(
         random_model("bert"), *words_to_count("train"), validation=validation, settings=settings
     )
-    assert [task["excluded"] for task in study.claims["tasks"]] == [
+    assert [task["untested"] for task in study.claims["tasks"]] == [
         "attention's contribution is not significant"
     ]
-    assert [claim["margin"] for claim in study.claims["claims"]] == [None]
+    assert [claim["p"] for claim in study.claims["claims"]] == [None, None]
     assert "attention's contribution is not significant" in str(study.claims)
     scores = study.summary.query("main and subset == 'all' and fraction == '1'")
     assert scores["mean"].max() > scores["trivial"].max() + 0.1, (

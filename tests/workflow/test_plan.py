@@ -254,15 +254,18 @@ def test_the_smallest_margin_is_worked_out_by_hand(plan):
     config = with_long_texts("the cat", runs, train=408, validation=408)
     config["tasks"]["rte"] = config["tasks"]["animals"] | {"title": "RTE"}
     entry, _ = json.loads(plan(config, "--json").stdout)["smallest_margins"]
-    expected = smallest_margin(3, 0.005 / 0.2, ((0.05 + 2 * UNSEEN_UNITS / 408) / 408) ** 0.5 / 0.2)
-    assert entry["smallest"] == pytest.approx(expected) and 0.14 < expected < 0.15
+    expected = smallest_margin(3, 0.005, ((0.05 + 2 * UNSEEN_UNITS / 408) / 408) ** 0.5)
+    assert entry["in_score"] == pytest.approx(expected) and 0.028 < expected < 0.03
+    assert entry["smallest"] == pytest.approx(expected / 0.2)
     assert (entry["seeds"], entry["examples"]) == (3, 408)
     said = " ".join(plan(config).stdout.split())
-    assert (
-        "contribution: animals 15% (3 seeds, 408 examples), RTE 15% (" in said and ASSUMED in said
+    sizes = (
+        "contribution: animals 3.0 points or 15% (3 seeds, 408 examples), RTE 3.0 points or 15% ("
     )
+    assert sizes in said and ASSUMED in said
     assert "A margin of 10% is unlikely for animals, RTE: add examples or seeds." in said
-    assert "unlikely" not in plan(config | {"margin": 0.2}).stdout
+    for margin, unlikely in ((0.2, False), ("3 points", False), ("2 points", True)):
+        assert ("unlikely" in plan(config | {"margin": margin}).stdout) == unlikely
 
 
 @pytest.mark.parametrize(

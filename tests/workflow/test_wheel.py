@@ -103,7 +103,7 @@ def test_installed_it_runs_a_study_in_an_empty_folder(installed, tmp_path):
             f"because no task counts. {LONG['animals']} is excluded: one seed, so no interval."
             in said
         )
-        assert process.stdout.endswith(f"Report:  results/{LONG['tiny']}/report/index.html\n")
+        assert process.stdout.endswith(f"Report: results/{LONG['tiny']}/report/index.html\n")
         assert ("tokenize, 1 file: new." in process.stdout) != again
     assert (tmp_path / "results" / LONG["tiny"] / "report/index.html").stat().st_size > 10_000
     assert {path.name for path in tmp_path.iterdir()} == {

@@ -1,0 +1,55 @@
+"""Are learned orders of heads better than random ones?"""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from papa.config.variant import RANDOM
+from papa.results.scores import without_draws
+from papa.results.summary import is_main
+
+LEARNED = ("lambda", "gradient")
+"""The orders that are compared with random ones."""
+FEWEST_DRAWS = 20
+"""The smallest number of random orders of which one p value can be below 5%."""
+ROUNDING = 1e-12
+"""Scores that differ by less are equal."""
+COLUMNS = ["model", "title", "constant", "metric"]
+RESULTS = ["order", "draws", "difference", "as_good", "p"]
+
+
+def orders_of(runs: pd.DataFrame) -> pd.DataFrame:
+    """Compare the learned orders in a table of runs with random ones, for each model, task and constant.
+
+    The score of an order is its mean over probe seeds and over the numbers of replaced heads that all compared orders
+    have. There are the `difference` between the mean scores of both kinds of orders, the number of random orders
+    (`draws`), and how often a random order scores at least as high as a learned one (`as_good`). `p` is that of the
+    learned order with the first seed, which is exchangeable with random orders if it knows nothing of the task. With
+    few draws, it is null.
+    """
+    rows = without_draws(runs).assign(draw=runs["order"])
+    rows = rows[is_main(rows) & rows["order"].isin([*LEARNED, RANDOM])]
+    records = list[dict[str, object]]()
+    for keys, of_task in rows.groupby(COLUMNS, sort=False):
+        by_number = of_task.pivot_table("score", ["order", "draw"], "fraction")
+        scores = by_number.dropna(axis="columns").mean(axis="columns")
+        by_order = {order: of_order.to_numpy() for order, of_order in scores.groupby("order")}
+        for order in LEARNED:
+            if order not in by_order or RANDOM not in by_order:
+                continue
+            learned, drawn = by_order[order], by_order[RANDOM]
+            as_good = drawn >= learned[:, None] - ROUNDING
+            enough = len(drawn) >= FEWEST_DRAWS
+            records.append(
+                dict(zip(COLUMNS, keys, strict=True))
+                | {
+                    "order": order,
+                    "draws": len(drawn),
+                    "difference": learned.mean() - drawn.mean(),
+                    "as_good": as_good.mean(),
+                    "p": (1 + as_good[0].sum()) / (1 + len(drawn)) if enough else math.nan,
+                }
+            )
+    return pd.DataFrame(records, columns=[*COLUMNS, *RESULTS])

@@ -33,8 +33,12 @@ from papa.results.outcomes import ALL, FLOOR, ORIGINALS, RUN_KEYS, Setting, Task
 from papa.results.reliance import Claim, effect_of
 from papa.results.statistics import LEVEL
 
-LAYERS, SLOTS, HIDDEN, WORDS = 2, 2, 12, 6
-FEATURES, LEARNING_RATE = LAYERS * HIDDEN, 5e-3
+LAYERS = 2
+SLOTS = 2
+HIDDEN = 12
+WORDS = 6
+FEATURES = LAYERS * HIDDEN
+LEARNING_RATE = 5e-3
 REPLACED = Setting("average", "lambda", "0")
 Variant = tuple[str | None, str | None, str]
 """A constant, an order with its draw, and a fraction."""
@@ -195,11 +199,11 @@ def train(
         rows: the training rows of each probe, all of one number.
         seeds: the seed of each probe.
     """
-    probes, generators = (
-        Probes.new(case, seeds),
-        [torch.Generator().manual_seed(seed) for seed in seeds],
-    )
-    every, size, step = torch.arange(len(rows))[:, None], len(rows[0]), 0
+    probes = Probes.new(case, seeds)
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    every = torch.arange(len(rows))[:, None]
+    size = len(rows[0])
+    step = 0
     means, squares = ([torch.zeros_like(values) for values in probes.parameters] for _ in range(2))
     for _ in range(case.epochs):
         order = torch.stack(
@@ -223,7 +227,8 @@ def train(
             norms = (
                 torch.stack([each.flatten(1).square().sum(1) for each in gradients]).sum(0).sqrt()
             )
-            scale, step = 1 / (norms + 1e-6).clamp(min=1), step + 1
+            scale = 1 / (norms + 1e-6).clamp(min=1)
+            step = step + 1
             for values, gradient, mean, square in zip(
                 probes.parameters, gradients, means, squares, strict=True
             ):
@@ -251,7 +256,8 @@ class Study:
     @cached_property
     def seen(self) -> dict[Variant, np.ndarray]:
         """The features that each setting sees: all; 8; and some that differ between orders of heads."""
-        chance, features = np.random.default_rng([self.number, 1]), np.arange(FEATURES)
+        chance = np.random.default_rng([self.number, 1])
+        features = np.arange(FEATURES)
         seen: dict[Variant, np.ndarray] = {(*ORIGINALS,): features >= 0, (*FLOOR,): features < 8}
         for order in range(self.case.orders):
             chosen = features if self.case.orders == 1 else chance.permutation(FEATURES)
@@ -266,7 +272,8 @@ class Study:
         return [(variant, *number) for variant, number in product(self.seen, numbers)]
 
     def trained(self) -> Probes:
-        case, train_rows = self.case, self.rows["train"]
+        case = self.case
+        train_rows = self.rows["train"]
         clusters = torch.arange(case.train) // case.cluster
         drawn = {
             sample: drawn_rows(clusters, 1000 * self.number + sample)
@@ -281,7 +288,9 @@ class Study:
         )
 
     def outcomes(self, probes: Probes, split: str) -> TaskOutcomes:
-        case, rows, values = self.case, self.rows[split], []
+        case = self.case
+        rows = self.rows[split]
+        values = []
         for variant, seen in self.seen.items():
             which = [place for place, run in enumerate(self.runs) if run[0] == variant]
             values.append(probes.predicted(which, rows.states(case, seen)))
@@ -321,32 +330,35 @@ def coverage(case: Case, studies: int) -> tuple[list[float], dict[int, list[floa
 
     The shares are those of the original's score and of the reliance, and of claims that it is below its true value.
     """
-    truths, found = [], []
+    truths = []
+    found = []
     for number in range(studies):
         study = drawn(case, number)
         probes = study.trained()
-        unseen, outcomes = study.outcomes(probes, "unseen"), study.outcomes(probes, "validation")
+        unseen = study.outcomes(probes, "unseen")
+        outcomes = study.outcomes(probes, "validation")
         scores = MEASURES[case.metric].score(
             unseen.counts(case.metric, unseen.subsets()[ALL]).sum(1)
         )
         truths.append([float(np.mean(scores[places])) for places in unseen.settings().values()])
         found.append(outcomes)
     original, floor, replaced = np.mean(truths, axis=0).tolist()
-    share, held = (original - replaced) / (original - floor), dict[int, list[float]]()
+    share = (original - replaced) / (original - floor)
+    held = dict[int, list[float]]()
     for resamples in RESAMPLES:
         rows = []
         for outcomes in found:
             kept = (outcomes.runs["sample"] <= resamples).to_numpy(bool)
-            runs, values = (
-                outcomes.runs[kept].reset_index(drop=True),
-                outcomes.values["predicted"][kept],
-            )
+            runs = outcomes.runs[kept].reset_index(drop=True)
+            values = outcomes.values["predicted"][kept]
             sample = replace(outcomes, runs=runs, values={"predicted": values}).sample(
                 case.metric, outcomes.subsets()[ALL]
             )
             effect = effect_of(sample, REPLACED)
             assert effect is not None
-            spread, lost, contribution = effect.spread, effect.drop, effect.contributions[0]
+            spread = effect.spread
+            lost = effect.drop
+            contribution = effect.contributions[0]
             score = np.eye(len(spread.means))[1]
             tested = (score, original), (lost - share * contribution, 0.0)
             intervals = [(spread.estimate(weights).interval(), value) for weights, value in tested]

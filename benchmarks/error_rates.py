@@ -95,7 +95,8 @@ class World:
     @cached_property
     def replaced(self) -> tuple[float, float]:
         """Rates of correct answers with replaced heads, between the original and the floor, for the true reliance."""
-        first, last = np.array(self.original), np.array(self.context_free)
+        first = np.array(self.original)
+        last = np.array(self.context_free)
         if self.original == self.context_free:
             last = first - WITHOUT_CONTRIBUTION
         whole = self.scale
@@ -133,7 +134,8 @@ class World:
 
     def score(self, rates: Sequence[float]) -> float:
         """Return the score of the population from the rate of correct answers in each class."""
-        gold, right = np.array([0, 0, 1, 1]), np.array([True, False, True, False])
+        gold = np.array([0, 0, 1, 1])
+        right = np.array([True, False, True, False])
         shares = np.array([rates[0], 1 - rates[0], rates[1], 1 - rates[1]])
         shares *= np.array([1 - self.majority] * 2 + [self.majority] * 2)
         counts = counts_of(self.metric, gold, right)
@@ -145,7 +147,8 @@ def counts_of(metric: str, gold: np.ndarray, right: np.ndarray) -> Counts:
     if metric == "accuracy":
         counts = [right, np.ones_like(right)]
     else:
-        true, predicted = np.broadcast_to(gold == 1, right.shape), right == (gold == 1)
+        true = np.broadcast_to(gold == 1, right.shape)
+        predicted = right == (gold == 1)
         counts = [right & true, predicted, true]
         if metric == "matthews_correlation":
             counts = [right & ~true, right & true, ~true, true, ~predicted, predicted]
@@ -176,7 +179,8 @@ def study_of(
 
     The last runs of an order are those on samples of training rows.
     """
-    measure, runs = MEASURES[metric], len(counts) // sum(orders)
+    measure = MEASURES[metric]
+    runs = len(counts) // sum(orders)
     places, drawn = places_of(runs, runs - resamples, orders)
     return Sample(
         metric=measure,
@@ -219,12 +223,14 @@ class Draws:
     """
 
     def __init__(self, chance: np.random.Generator, common: int, correlations: tuple[float, float]):
-        self.chance, self.correlations = chance, correlations
+        self.chance = chance
+        self.correlations = correlations
         self.common = [np.random.default_rng((common, part)) for part in range(2)]
 
     def effects(self, *shape: int, part: int = 0) -> np.ndarray:
         """Return effects of seeds or orders; with part 1, numbers of examples."""
-        r, own = self.correlations[part], self.chance.standard_normal(shape, np.float32)
+        r = self.correlations[part]
+        own = self.chance.standard_normal(shape, np.float32)
         if r:
             own = (
                 math.sqrt(r) * self.common[part].standard_normal(shape, np.float32)
@@ -239,14 +245,13 @@ class Draws:
 
 def drawn(world: World, size: Size, draws: Draws) -> Sample:
     """Draw a study of a task; with one order, it is of that order, which has no effect then."""
-    units, runs = size.examples, size.seeds + size.resamples
+    units = size.examples
+    runs = size.seeds + size.resamples
     gold = (draws.chance.random(units) < world.majority).astype(np.int64)
-    hard, kept, common, outcomes = (
-        draws.examples(units),
-        draws.examples(units),
-        draws.effects(runs),
-        [],
-    )
+    hard = draws.examples(units)
+    kept = draws.examples(units)
+    common = draws.effects(runs)
+    outcomes = []
     orders = (1, *[1] * len(world.floors), size.orders)
     of_rows = np.zeros(
         (len(orders), 1 + size.resamples)
@@ -384,7 +389,8 @@ class Rates(NamedTuple):
 
 def studied(case: Case, chance: np.random.Generator) -> Rates:
     """Simulate a study, and judge it."""
-    common, studies = int(chance.integers(2**32)), list[Sample]()
+    common = int(chance.integers(2**32))
+    studies = list[Sample]()
     for task, world in enumerate(case.tasks):
         correlations = case.alike, case.corpus_alike if case.corpus(task) == 0 else 0.0
         studies.append(drawn(world, case.size, Draws(chance, common, correlations)))
@@ -465,15 +471,18 @@ NOTHING = World(original=(0.70, 0.70), context_free=(0.70, 0.70))
 """A task to which attention contributes nothing; claims about it can only be in points."""
 CHANCE = World(original=(0.50, 0.50), context_free=(0.50, 0.50))
 """A task on which no probe has learned anything, so every claim in points is wrong, even if nothing is lost."""
-EQUAL, LOWER = (0.0, 0.0), (0.01, 0.03)
+EQUAL = (0.0, 0.0)
+LOWER = (0.01, 0.03)
 ALIKE = {"shared": 0.9, "kept": 0.05, "noise": 0.03}
 F1 = World(metric="f1", original=(0.70, 0.90), context_free=(0.30, 0.80), majority=0.66)
 MATTHEWS = World(
     metric="matthews_correlation", original=(0.60, 0.90), context_free=(0.20, 0.90), majority=0.7
 )
 RARE = World(original=(0.95, 0.95), context_free=(0.85, 0.85), shared=1, kept=0, noise=0, seed=0)
-SMALL, USUAL = Size(3, 200), Size(5, 2000)
-ROWS, SAMPLED = 0.015, Size(5, 2000, resamples=5)
+SMALL = Size(3, 200)
+USUAL = Size(5, 2000)
+ROWS = 0.015
+SAMPLED = Size(5, 2000, resamples=5)
 """A standard deviation over samples of training rows, and the size of a study that has such samples."""
 OF_ONE: dict[str, tuple[World, Sequence[Size]]] = {
     "one floor": (BASE, [SMALL, Size(10, 50), USUAL, Size(10, 2000), Size(5, 2000, 3)]),
@@ -568,7 +577,8 @@ def sections(quick: bool = False) -> Sequence[tuple[str, Sequence[Column], list[
             for size in (sizes[:1] if quick else sizes)
         ]
 
-    of_six, of_means = list[Row](), list[Row]()
+    of_six = list[Row]()
+    of_means = list[Row]()
     kinds = (
         ("one floor", (), 0.0),
         ("three floors", LOWER, 0.0),
@@ -581,10 +591,8 @@ def sections(quick: bool = False) -> Sequence[tuple[str, Sequence[Column], list[
         reliances = [[0.0] * 6, [MARGIN, *[0.0] * 5], [MARGIN] * 6]
         of_six.append((name, size, [Case(losing(worlds, *each), size, 0.3) for each in reliances]))
         for tasks, examples in ((2, 0.0), (6, 0.5)):
-            size, varied = (
-                replace(usual, examples=500),
-                [replace(world, seed=0.02) for world in worlds[:tasks]],
-            )
+            size = replace(usual, examples=500)
+            varied = [replace(world, seed=0.02) for world in worlds[:tasks]]
             of_tasks = losing(varied, *[MARGIN] * tasks)
             cases = [Case(of_tasks, size, alike, examples, means=True) for alike in CORRELATIONS]
             of_means.append(
@@ -656,10 +664,8 @@ class Population:
     def of(cls, outcomes: TaskOutcomes, cluster: int | None) -> Population:
         """Take the original and all floors; `cluster` is a number of consecutive examples, instead of the clusters."""
         mask = outcomes.subsets()[ALL]
-        sample, examples = (
-            outcomes.sample(outcomes.metric, mask),
-            outcomes.items.loc[mask].drop_duplicates("example"),
-        )
+        sample = outcomes.sample(outcomes.metric, mask)
+        examples = outcomes.items.loc[mask].drop_duplicates("example")
         numbers = examples["example"].to_numpy()
         known = (
             examples["cluster"].to_numpy() if "cluster" in examples else np.arange(len(examples))
@@ -713,18 +719,19 @@ def drawn_from(
     """
     members = population.members
     clusters = chance.integers(len(members), size=len(members))
-    sizes, examples = (
-        [len(members[each]) for each in clusters],
-        np.concatenate([members[each] for each in clusters]),
-    )
+    sizes = [len(members[each]) for each in clusters]
+    examples = np.concatenate([members[each] for each in clusters])
     seeds = chance.permutation(len(population.originals))
-    first, second = seeds[: design.seeds], seeds[design.seeds : 2 * design.seeds]
-    replaced, share = population.originals[second][:, examples], population.flipped_share(reliance)
+    first = seeds[: design.seeds]
+    second = seeds[design.seeds : 2 * design.seeds]
+    replaced = population.originals[second][:, examples]
+    share = population.flipped_share(reliance)
     whole = np.repeat(chance.random(len(clusters)), sizes)
     replaced[:, (whole if design.flipped_clusters else chance.random(len(examples))) < share, 0] = 0
     ends = [counts[first][:, examples] for counts in (population.originals, *population.floors)]
     numbers = np.repeat(np.arange(len(clusters)), sizes) if design.resampled else None
-    counts, orders = np.concatenate([*ends, replaced]), (1, *[1] * len(population.floors), 1)
+    counts = np.concatenate([*ends, replaced])
+    orders = (1, *[1] * len(population.floors), 1)
     return study_of(population.metric, counts, population.trivial[None, examples], numbers, *orders)
 
 
@@ -737,7 +744,8 @@ def real_rates(
     rates = []
     for _ in range(studies):
         verdict = judged(drawn_from(population, reliance, design, chance), reliance, points)
-        claimed, in_points = verdict.passes, verdict.passes_in_points
+        claimed = verdict.passes
+        in_points = verdict.passes_in_points
         at_margin = reliance >= MARGIN
         said = Rates(verdict.counts, claimed, claimed and at_margin, verdict.held)
         rates.append(
@@ -763,7 +771,8 @@ def real_table(populations: Iterable[Population], studies: int) -> Iterator[str]
     )
     yield "|---" * 4 + "|--:" * (2 + len(OF_ONE_TASK) + len(OF_POINTS)) + "|"
     for population in populations:
-        whole, most = len(population.members), len(population.originals) // 2
+        whole = len(population.members)
+        most = len(population.originals) // 2
         choices = (False, True) if whole < len(population.clusters) else (False,)
         for flipped, seeds, resampled in product(choices, sorted({min(3, most), most}), choices):
             design = Design(seeds, flipped, resampled)

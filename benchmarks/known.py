@@ -35,7 +35,9 @@ from papa.results.reliance import replaceable
 DEMO = Path(__file__).parents[1] / "data/demo"
 FOLDER = DEMO / "induction"
 generate = runpy.run_path(str(DEMO / "write.py"))["generate"]
-LAYERS, HEADS, SLOTS = 2, 5, 48
+LAYERS = 2
+HEADS = 5
+SLOTS = 48
 INDUCTION = (1, 2)
 """The head, (layer, head), that needs its input."""
 TASK = {"metric": "log_likelihood", "learning_rate": 1.0e-2, "batch_size": 16, "epochs": 1}
@@ -99,14 +101,16 @@ def orders(results: Path) -> Iterator[tuple[str, float]]:
 
 def costs(results: Path) -> Iterator[tuple[str, float, float]]:
     """Yield the cost of replacing each head by averages and by zeros, in nats per repeated word."""
-    model, tokenizer = papa.load_model(FOLDER, device="cpu"), AutoTokenizer.from_pretrained(FOLDER)
+    model = papa.load_model(FOLDER, device="cpu")
+    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
     average = papa.load(results).constants("repeats", constant="average")
     zeros = torch.zeros_like(average.mean)
     texts = [row["text"] for row in generate("repeats", "validation", 300)]
     inputs = papa.lay_out(tokenizer, texts, slots=SLOTS, style="contiguous")
 
     def loss(constants: AnyConstants, heads: list[tuple[int, int]]) -> float:
-        logits, ids = model.logits(inputs, constants, heads)[:, :-1], inputs["input_ids"][:, 1:]
+        logits = model.logits(inputs, constants, heads)[:, :-1]
+        ids = inputs["input_ids"][:, 1:]
         again = (ids[:, :, None] == ids[:, None]).tril(-1).any(-1) & inputs["attention_mask"][
             :, 1:
         ].bool()
@@ -157,7 +161,8 @@ def main() -> None:
         print("\n| order | AUROC |\n|---|--:|")
         for name, area in orders(given.results):
             print(f"| {name} | {area:.2f} |")
-    claimed, ranked = Counter[int](), Counter[str]()
+    claimed = Counter[int]()
+    ranked = Counter[str]()
     for seed in range(1, given.studies + 1):
         with tempfile.TemporaryDirectory() as folder:
             replaceable, areas = study(seed, Path(folder))

@@ -23,7 +23,8 @@ from papa.results.outcomes import ORIGINALS, Setting, TaskOutcomes, outcomes_in
 from papa.results.phrases import reliance_text
 from papa.results.reliance import RELIANCE, effect_of
 
-QUARTERS, DRAWS = 4, 2000
+QUARTERS = 4
+DRAWS = 2000
 AVERAGES = Setting("average", None, "0")
 
 
@@ -47,10 +48,12 @@ def kinds(outcomes: TaskOutcomes, tokens: Tokens) -> Iterator[tuple[str, np.ndar
 
 def difference(outcomes: TaskOutcomes, first: np.ndarray, second: np.ndarray) -> str:
     """Return the reliance on tokens of the second mask minus that of the first, with its 95% interval over texts."""
-    runs, loss = outcomes.settings(), outcomes.values["loss"]
+    runs = outcomes.settings()
+    loss = outcomes.values["loss"]
     floor = outcomes.sample(outcomes.metric, first | True).floor_settings[0]
     original, *others = (loss[runs[each][0]] for each in (ORIGINALS, AVERAGES, floor))
-    text, texts = outcomes.items["example"], outcomes.items["example"].max() + 1
+    text = outcomes.items["example"]
+    texts = outcomes.items["example"].max() + 1
     drops = [
         [np.bincount(text[mask], (each - original)[mask], texts) for each in others]
         for mask in (first, second)
@@ -64,16 +67,15 @@ def difference(outcomes: TaskOutcomes, first: np.ndarray, second: np.ndarray) ->
         return 100 * (reliance[1] - reliance[0])
 
     with np.errstate(invalid="ignore"):  # no attention contributes to some kinds of tokens
-        measured, (low, high) = (
-            between(np.arange(texts)),
-            np.percentile(between(drawn), [2.5, 97.5]),
-        )
+        measured = between(np.arange(texts))
+        (low, high) = np.percentile(between(drawn), [2.5, 97.5])
     return "-" if np.isnan(measured) else f"{measured:.1f} points ({low:.1f} to {high:.1f})"
 
 
 def table(results: Path) -> Iterator[str]:
     """Yield the lines of the table."""
-    plan, path = read_plan(results), results / "tables/outcomes.parquet"
+    plan = read_plan(results)
+    path = results / "tables/outcomes.parquet"
     laid_out = {
         (each["about"]["model"], each["about"]["corpus"]): results / each["path"]
         for each in plan["artefacts"]

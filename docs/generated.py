@@ -47,7 +47,8 @@ Next: [../config/README.md](../config/README.md) has the keys of a config, [api.
 
 
 CONFIG_PAGE = "../config/README.md"
-BEGIN, END = "<!-- keys: written by `make docs` -->", "<!-- end of keys -->"
+BEGIN = "<!-- keys: written by `make docs` -->"
+END = "<!-- end of keys -->"
 TYPES = {
     "array": "list",
     "boolean": "true or false",
@@ -153,7 +154,8 @@ NUMBERS = r"-?[\d.]+"
 
 def reliances() -> dict[str, pd.DataFrame]:
     """The rows of each figure of reliance, read from the tables of pages."""
-    measured, printed = list[dict[str, object]](), list[dict[str, object]]()
+    measured = list[dict[str, object]]()
+    printed = list[dict[str, object]]()
     for task, _, original, averages, floor, lost, contributed, reliance in _cells(
         "results.md", "| MNLI"
     ):
@@ -234,8 +236,10 @@ def rules() -> str:
     arrows = sorted((names[one], names[two]) for one, two in re.findall(r"(\d+) -> (\d+)", graph))
     drawn = []
     for made, read in arrows:
-        (x, y), (end, height) = PLACES[made], PLACES[read]
-        start, end = x + 55, end - 60
+        (x, y) = PLACES[made]
+        (end, height) = PLACES[read]
+        start = x + 55
+        end = end - 60
         bend = (end - start) / 2
         # long arrows to a rule in the same row pass above or below the rules between
         away = {"probe_encoder": 80, "report": -140}.get(read, -70) if end - start > 110 else 0

@@ -299,7 +299,8 @@ def inspect(
     some and all of its heads are replaced, and the results are compared with an independent reference, which is dense
     and padded and skips nothing.
     """
-    path, code = Path(target), 0
+    path = Path(target)
+    code = 0
     from papa.commands.inspect import READERS, print_inspected
     from papa.commands.inspect import inspect as inspected
 

@@ -209,7 +209,9 @@ class TableWriter:
     """A Parquet file that is being written, one row group after another."""
 
     def __init__(self, file: pq.ParquetWriter, facts: Mapping[str, object], record: Record | None):
-        self._file, self.facts, self._record = file, dict(facts), record
+        self._file = file
+        self.facts = dict(facts)
+        self._record = record
         self._groups: list[str] = []
 
     def write(self, table: pa.Table) -> None:
@@ -255,7 +257,9 @@ class TableFile:
     """A Parquet file that is read by row groups; its `provenance` was read on opening."""
 
     def __init__(self, path: PathLike, file: pq.ParquetFile, provenance: Provenance):
-        self.path, self.file, self.provenance = path, file, provenance
+        self.path = path
+        self.file = file
+        self.provenance = provenance
         self.schema: pa.Schema = file.schema_arrow
         self.metadata: pq.FileMetaData = file.metadata
         self._digests = list(provenance.facts["groups"])

@@ -17,7 +17,8 @@ def same_results(one: Path, two: Path) -> None:
     Tables have the same rows and provenance, other files the same bytes; of figures and pages only the names are
     compared.
     """
-    left, right = set(results_in(one)), set(results_in(two))
+    left = set(results_in(one))
+    right = set(results_in(two))
     assert left == right, (
         f"only in {one}: {sorted(left - right)}; only in {two}: {sorted(right - left)}"
     )

@@ -44,7 +44,8 @@ def inspect(path: Path) -> dict[str, Any]:
         raise InputError(
             f"papa cannot show {path}; it shows its files whose names end in {', '.join(READERS)}."
         )
-    provenance, damage = read_provenance(path), None
+    provenance = read_provenance(path)
+    damage = None
     record = provenance.record if provenance else None
     facts: Facts = {}
     try:

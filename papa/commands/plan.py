@@ -49,18 +49,23 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 MB = 10**6
-TOKENS_PER_WORD, SPECIAL_TOKENS_PER_TEXT = 1.3, 3
+TOKENS_PER_WORD = 1.3
+SPECIAL_TOKENS_PER_TEXT = 3
 """Mean number of tokens per English word, and number of tokens that a model adds to a text."""
-PROCESS_BYTES, LIGHT_BYTES = 600 * MB, 1_000 * MB
+PROCESS_BYTES = 600 * MB
+LIGHT_BYTES = 1_000 * MB
 """Memory of a process with torch and transformers, and of one that runs no model."""
-STATES_KEPT, MAPS_KEPT = 14, 3
+STATES_KEPT = 14
+MAPS_KEPT = 3
 """Sizes of tensors of one layer: as hidden states per token, and as rows of attention per token and head."""
 START_SECONDS = 10  # startup time of a job
 BACKWARD = 3  # cost of a pass with gradients, in passes without
 PROBE_SHARE = 0.15  # cost of an epoch of a probe on stored hidden states, in passes of the model
 POWER = 0.8
 """Statistical power: if nothing is lost, the probability that the upper bound is below the smallest margin."""
-SEED_SPREAD, DISCORDANT_SHARE, CONTRIBUTION = 0.005, 0.05, 0.2
+SEED_SPREAD = 0.005
+DISCORDANT_SHARE = 0.05
+CONTRIBUTION = 0.2
 """Assumed: the standard deviation of score differences over seeds, the share of examples whose outcome changes if heads
 are replaced, and attention's contribution; all as shares of the score's range."""
 ASSUMED = (
@@ -99,7 +104,8 @@ def plan(config: Config, cores: int) -> dict[str, Any]:
         config: a checked config.
         cores: number of cores that the workflow may use.
     """
-    results, problems = Path("results", config.name), list[str]()
+    results = Path("results", config.name)
+    problems = list[str]()
     folder = next(folder for folder in results.absolute().parents if folder.exists())
     study = Plan(
         config, results, save=os.access(folder, os.W_OK)
@@ -133,11 +139,9 @@ def plan(config: Config, cores: int) -> dict[str, Any]:
         else 0
     )
     free = shutil.disk_usage(folder).free
-    needed, remedy, at_once = (
-        total["disk_mb"],
-        ", or set `keep_hidden_states: false`",
-        max(cores // config.threads, 1),
-    )
+    needed = total["disk_mb"]
+    remedy = ", or set `keep_hidden_states: false`"
+    at_once = max(cores // config.threads, 1)
     if not config.keep_hidden_states:  # about one batch of states for each job that runs
         states = batches.loc[batches["stage"].eq(HiddenStates.stage), "disk_mb"]
         needed += states.nlargest(at_once).sum() - states.sum()
@@ -275,7 +279,8 @@ def _disk(study: Plan, job: AnyJob, tokens: float) -> float:
     if sizes and isinstance(job.settings, HiddenStates):
         return 2 * (sizes["layers"] + 1) * sizes["hidden"] * tokens
     if sizes and isinstance(job.settings, Average):
-        slots, outputs = int(job.about["slots"]), job.settings.kind == "mean-output"
+        slots = int(job.about["slots"])
+        outputs = job.settings.kind == "mean-output"
         return (
             12 * sizes["layers"] * slots * (sizes["hidden"] if outputs else sizes["heads"] * slots)
         )
@@ -335,11 +340,13 @@ def _tokens_per_second(study: Plan, model: str, length: int, slots: int) -> floa
 def _misfits(study: Plan) -> Iterator[str]:
     """Yield a sentence for each model that does not fit a task, or whose tokenizer cannot lay out its texts."""
     for name, task_name in study.config.pairs:
-        task, files = study.config.tasks[task_name], study.model(name)
+        task = study.config.tasks[task_name]
+        files = study.model(name)
         if not files.folder:
             yield f"Model {name} is not on this machine; {HOW_TO_FETCH}."
             continue
-        needed, corpus = task.target.decoder, study.config.corpora[task.corpus]
+        needed = task.target.decoder
+        corpus = study.config.corpora[task.corpus]
         try:
             if needed is not None and needed != is_decoder(files.folder, name):
                 yield f"Model {name}: {UNFIT[needed].format(task=task_name, metric=task.metric)}"
@@ -374,7 +381,8 @@ def _tasks(study: Plan) -> list[str]:
 
 def _smallest_margin(study: Plan, name: str) -> dict[str, object]:
     """Return the smallest margins of a task, or the reason why it has none."""
-    config, task = study.config, study.config.tasks[name]
+    config = study.config
+    task = study.config.tasks[name]
     variants = (study.variants(model, paired) for model, paired in config.pairs if paired == name)
     seeds = min(len(seeds) for of_model in variants for seeds in of_model.values())
     facts = study.data(task.corpus).facts
@@ -405,7 +413,9 @@ def _smallest_margin(study: Plan, name: str) -> dict[str, object]:
 
 def _describe_margins(estimates: Mapping[str, Any]) -> list[str]:
     """Describe the smallest margins of a plan in sentences."""
-    sentences, known, without = list[str](), list[str](), dict[str, list[str]]()
+    sentences = list[str]()
+    known = list[str]()
+    without = dict[str, list[str]]()
     for entry in estimates["smallest_margins"]:
         if entry["why"]:
             without.setdefault(entry["why"], []).append(entry["title"])

@@ -9,7 +9,9 @@ from typing import NamedTuple
 from papa.config.measures import MEASURES
 from papa.errors import InputError
 
-SHARE, POINTS, NATS = "%", "points", "nats"
+SHARE = "%"
+POINTS = "points"
+NATS = "nats"
 """The units of margins: percent of attention's contribution, hundredths of a score, and nats per token."""
 EXAMPLES = '"10%" of what attention contributes, "1 point" or "0.05 nats"'
 

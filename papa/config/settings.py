@@ -610,7 +610,8 @@ class Config(Block):
         if not isinstance(written, dict):
             return written
         written = dict(written)
-        run, grids = written.get("run"), written.get("grids")
+        run = written.get("run")
+        grids = written.get("grids")
         if isinstance(run, dict) and isinstance(grids, dict):
             written["grids"] = {
                 name: run | grid if isinstance(grid, dict) else grid for name, grid in grids.items()

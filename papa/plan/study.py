@@ -217,7 +217,8 @@ class Plan:
         """Return the job of a constant for a model on a corpus; None if the constant needs no text."""
         if constant is None or constant.data_free:
             return None
-        slots, source = self.config.corpora[corpus].slots, constant.corpus or corpus
+        slots = self.config.corpora[corpus].slots
+        source = constant.corpus or corpus
         tokens = self.tokens(model, source, slots)
         settings = Average(kind=constant.averaged, precision=self.config.precision)
         about: dict[str, Any] = {
@@ -254,7 +255,8 @@ class Plan:
     @cache  # noqa: B019
     def weights(self, model: str, task: str, constant: Constant, order: str, seed: int) -> AnyJob:
         """Return the job of the weights of heads: λ, or gradients."""
-        block, gradient = self.config.tasks[task], order not in BY_LAMBDA
+        block = self.config.tasks[task]
+        gradient = order not in BY_LAMBDA
         training = (
             Training.of_probe(block, block.batch_size)
             if gradient
@@ -280,7 +282,8 @@ class Plan:
 
     def _order_of(self, model: str, task: str, variant: Variant) -> AnyJob | None:
         """Return the job of the weights that order the heads of a variant; None if none do."""
-        constant, order = variant.constant, variant.order
+        constant = variant.constant
+        order = variant.order
         if constant is None or order is None or not order.by_weight:
             return None
         untrained = Constant(constant.start, constant.corpus)
@@ -288,7 +291,8 @@ class Plan:
 
     def _settings_of(self, variant: Variant) -> HiddenStates:
         """Return the settings of the hidden states of a variant."""
-        constant, order = variant.constant, variant.order
+        constant = variant.constant
+        order = variant.order
         listed = self.config.lists.get(order.name) if order else None
         return HiddenStates(
             constant=constant.start if constant else None,
@@ -318,7 +322,8 @@ class Plan:
     @cache  # noqa: B019
     def probes_of(self, model: str, task: str, variant: Variant) -> list[AnyJob]:
         """Return the jobs of a variant's probes, one for each seed, and one for each sample of training rows."""
-        block, states = self.config.tasks[task], self.states(model, task, variant)
+        block = self.config.tasks[task]
+        states = self.states(model, task, variant)
         streamed = self.streamed(task, variant)
         kind = ProbeEncoder if streamed else Probe
         if streamed:
@@ -341,7 +346,8 @@ class Plan:
             "fraction": str(variant.fraction),
             "metric": block.metric,
         }
-        cluster, data = self.config.corpora[block.corpus].cluster, self.data(block.corpus)
+        cluster = self.config.corpora[block.corpus].cluster
+        data = self.data(block.corpus)
         drawn: Needs = {}
         if isinstance(cluster, str):
             drawn["clusters"] = data.facts["digests"]["train"]["cluster"], str(data.path)
@@ -490,11 +496,13 @@ class Plan:
 
     def _bytes(self, job: AnyJob) -> int:
         """Return the most bytes that the hidden states of a corpus can have."""
-        facts, sizes = self.data(job.about["corpus"]).facts, self.model(job.about["model"]).sizes
+        facts = self.data(job.about["corpus"]).facts
+        sizes = self.model(job.about["model"]).sizes
         if not sizes:
             return TOGETHER
         slots = self.config.corpora[job.about["corpus"]].slots or 0
-        rows, characters = sum(facts["rows"].values()), sum(facts["characters"].values())
+        rows = sum(facts["rows"].values())
+        characters = sum(facts["characters"].values())
         return int(
             min(rows * slots, characters + 4 * rows) * (sizes["layers"] + 1) * sizes["hidden"] * 2
         )

@@ -77,7 +77,8 @@ def patterns_of(
 
     The `tokens` show which slots hold special tokens.
     """
-    model, corpus = averages.about["model"], averages.about["corpus"]
+    model = averages.about["model"]
+    corpus = averages.about["corpus"]
     constants = Constants.load(averages.output)
     layers, per_layer = constants.sum.shape[:2]
     heads = (
@@ -116,7 +117,8 @@ def patterns_of(
 
 def patterns(finished: Finished) -> list[Section]:
     """Return a section for each model and corpus whose patterns the config asks for."""
-    config, asked = finished.config, finished.config.patterns
+    config = finished.config
+    asked = finished.config.patterns
     if asked is None:
         return []
     corpora = dict.fromkeys(
@@ -170,7 +172,8 @@ def measure_patterns(
             shares = total[used][:, used] / weight[:, None]  # S over used slots [query, key]
             mass = torch.zeros(constants.n, dtype=torch.double)
             mass[used] = weight @ shares / weight.sum()  # mean over rows [key]
-            first, on_special = float(mass[special[0]]), float(mass[list(special)].sum())
+            first = float(mass[special[0]])
+            on_special = float(mass[list(special)].sum())
             dominated = float(
                 weight @ (shares.amax(1) > THRESHOLDS["dominant_entry"]).double() / weight.sum()
             )
@@ -202,7 +205,8 @@ def _diagonal(
 
     `total` and `counts` are float64 `[query, key]`, and `text` has the slots without special tokens.
     """
-    on_text, keys = total[:, text].sum(1), counts[:, text].sum(1)
+    on_text = total[:, text].sum(1)
+    keys = counts[:, text].sum(1)
     even = on_text / keys.clamp(min=1)  # E [query]
     is_text = torch.zeros(len(counts), dtype=torch.bool)
     is_text[text] = True
@@ -211,7 +215,8 @@ def _diagonal(
         queries = text[(text - offset >= 0) & (text - offset < len(counts))]
         queries = queries[is_text[queries - offset]]
         weight = counts[queries, queries - offset]
-        attention, spread = total[queries, queries - offset].sum(), weight @ even[queries]
+        attention = total[queries, queries - offset].sum()
+        spread = weight @ even[queries]
         if spread > 0:
             lift = float(attention / spread)
             # rounding must not decide between equal lifts

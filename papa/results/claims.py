@@ -69,7 +69,8 @@ bound of what is lost, as a share or in these units, as `margin` is. Of all task
 (`worst`) with the largest bound, in multiples of its margin. `p` is that of the claim that less than the margin is lost
 with this and every smaller measured number of heads; `corrected_p` is corrected for this number of `claims`, and the
 claim passes at every margin above `corrected_margin` after the correction."""
-MEAN, TOGETHER = "mean", "all tested tasks"
+MEAN = "mean"
+TOGETHER = "all tested tasks"
 """The names of several tasks in the tables of what is lost and of claims."""
 CUT_SHARE = 0.01
 """A note says that texts were cut, or have only unknown tokens, if more than this share was or has."""
@@ -121,7 +122,9 @@ def claims_of(
             index=False
         )
     ]
-    frames, joint, single = list[pd.DataFrame](), list[pd.DataFrame](), list[pd.DataFrame]()
+    frames = list[pd.DataFrame]()
+    joint = list[pd.DataFrame]()
+    single = list[pd.DataFrame]()
     for _, of_line in rows.groupby("line", sort=False):
         steps = _steps_of_line(of_line, samples)
         by_task = _claims_by_task(steps, of_line, samples, margins)
@@ -228,7 +231,8 @@ def tasks_of(
     rows = rows_of(grid, summary[is_main(summary)])
     records = list[dict[str, object]]()
     for (model, task), of_task in rows.groupby(["model", "task"], sort=False):
-        sample, first = samples[str(model), str(task)], of_task.iloc[0]
+        sample = samples[str(model), str(task)]
+        first = of_task.iloc[0]
         margin = margin_for(margins, first["metric"])
         probed = is_probed(of_task["metric"]) & of_task["fraction"].ne("1")
         used = [each for each in sample.settings if each.constant in of_task["constant"].tolist()]
@@ -321,7 +325,8 @@ def data_notes(
         rows: the summary.
         laid_out: the facts about the tokens of each model and corpus.
     """
-    leaked, frequent = list[str](), list[str]()
+    leaked = list[str]()
+    frequent = list[str]()
     cut = defaultdict[tuple[str, str, str], list[str]](list)
     unknown = defaultdict[tuple[str, str, str], list[str]](list)
     for name in dict.fromkeys(config.tasks[task].corpus for _, task in config.pairs):

@@ -39,10 +39,15 @@ from papa.results.table import Table, metric_name, percent, printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-DIFFERS, DIFFERS_BY_LESS = "differs", "differs, but by less than δ"
-EQUAL, IDENTICAL, UNDECIDED = "equal within δ", "identical", "undecided"
+DIFFERS = "differs"
+DIFFERS_BY_LESS = "differs, but by less than δ"
+EQUAL = "equal within δ"
+IDENTICAL = "identical"
+UNDECIDED = "undecided"
 VERDICTS = (DIFFERS, DIFFERS_BY_LESS, EQUAL, IDENTICAL, UNDECIDED)
-BY_BOTH, BY_EXAMPLE, BY_NOTHING = "examples and seeds", "examples", "nothing"
+BY_BOTH = "examples and seeds"
+BY_EXAMPLE = "examples"
+BY_NOTHING = "nothing"
 """Ways in which the two sides of a difference are paired."""
 PARAMETERS = (*RECIPE_COLUMNS, *(name for name in DATA_COLUMNS if name != "examples"))
 """The columns of runs that are compared for every model and task."""
@@ -52,7 +57,8 @@ EXAMPLE_KEYS = [name for name in ITEM_COLUMNS if name not in ("trivial", "subset
 """Examples are the same on both sides if they agree in these columns."""
 EXAMPLES_ONLY = [source == "examples" for source in SOURCES]
 """The sources of the main effect of examples."""
-OUTCOMES, RUNS = "tables/outcomes.parquet", "tables/runs.parquet"
+OUTCOMES = "tables/outcomes.parquet"
+RUNS = "tables/runs.parquet"
 MAXIMUM_CHARACTERS = 16
 """The number of characters after which a digest, or another text without spaces, is cut when it is printed."""
 MAXIMUM_ROWS = 10
@@ -98,7 +104,8 @@ def compare(a: PathLike, b: PathLike, margin: float | str | Sequence[str] | None
     Raises:
         InputError: a folder has no results, a file is damaged, or the results have no setting in common.
     """
-    left, right = _read(Path(a)), _read(Path(b))
+    left = _read(Path(a))
+    right = _read(Path(b))
     margins = margins_of(left.facts["margin"] if margin is None else margin)
     common = {
         key: [setting for setting in outcomes.settings() if setting in other.settings()]
@@ -150,7 +157,8 @@ def compare(a: PathLike, b: PathLike, margin: float | str | Sequence[str] | None
 
 def read_outcomes(path: PathLike) -> tuple[dict[Key, TaskOutcomes], dict[str, Any]]:
     """Return all outcomes in a table by model and task, and the facts of the table."""
-    table, facts = read_table(path), read_facts(path)
+    table = read_table(path)
+    facts = read_facts(path)
     if facts.get("table") != "outcomes" or not table.num_rows:
         raise DamagedArtefact(
             f"{path} is not a table of outcomes; pass the folder of finished results."
@@ -169,7 +177,8 @@ def _read(folder: Path) -> Results:
             f"{folder} {problem}; pass results/NAME, and run its workflow to the end first."
         )
     outcomes, facts = read_outcomes(folder / OUTCOMES)
-    runs, recorded = read_table(folder / RUNS).to_pandas(), Parameters()
+    runs = read_table(folder / RUNS).to_pandas()
+    recorded = Parameters()
     for model, rows in runs.groupby("model", sort=False):
         recorded |= {
             (str(model), None, name): [value] for name, value in facts["models"][model].items()
@@ -199,7 +208,8 @@ def _rows(
     left: Results, right: Results, key: Key, settings: Sequence[Setting], margins: Sequence[str]
 ) -> Iterator[Values]:
     """Test the common settings of a model and a task; `judge` adds the verdicts after all tests."""
-    outcomes, same_seeds = left.outcomes[key], _same_seeds(left, right, key)
+    outcomes = left.outcomes[key]
+    same_seeds = _same_seeds(left, right, key)
     a, b, same_examples = samples_of(outcomes, right.outcomes[key])
     delta, no_delta = _delta(a, outcomes, margins)
     for setting in settings:
@@ -246,7 +256,8 @@ def judge(rows: pd.DataFrame) -> pd.DataFrame:
         "p_equal_holm": holm(p_equal.mask(rows["same"]).tolist()),
     }
     rows = rows.assign(**corrected)
-    differs, equal = rows["p_holm"] < 1 - LEVEL, rows["p_equal_holm"] < 1 - LEVEL
+    differs = rows["p_holm"] < 1 - LEVEL
+    equal = rows["p_equal_holm"] < 1 - LEVEL
     cases = {
         IDENTICAL: rows["same"],
         DIFFERS_BY_LESS: differs & equal,
@@ -264,7 +275,8 @@ def samples_of(a: TaskOutcomes, b: TaskOutcomes) -> tuple[Sample, Sample, bool]:
         for outcomes, mask in zip((a, b), masks, strict=True)
     ]
     same = a.names == b.names and items[0].equals(items[1])
-    first, second = a.sample(a.metric, masks[0]), b.sample(b.metric, masks[1])
+    first = a.sample(a.metric, masks[0])
+    second = b.sample(b.metric, masks[1])
     clusters = [
         None if side.clusters is None else pd.factorize(side.clusters)[0].tolist()
         for side in (first, second)
@@ -289,10 +301,8 @@ def difference(
     if same_examples and same_seeds and _runs(a, setting).keys() == _runs(b, setting).keys():
         spread = joint_spread([(a, setting), (b, setting)])
         return None if spread is None else spread.estimate([0, -1, 1]), BY_BOTH
-    first, second = (
-        joint_spread([(a, setting)]),
-        joint_spread([(b, setting)], a.step if same_examples else None),
-    )
+    first = joint_spread([(a, setting)])
+    second = joint_spread([(b, setting)], a.step if same_examples else None)
     if first is None or second is None:
         return None, BY_NOTHING
     if not same_examples:
@@ -302,7 +312,8 @@ def difference(
 
 def _identical(a: Sample, b: Sample, setting: Setting) -> bool:
     """Whether every example has the same counts on both sides, in all runs of a setting."""
-    first, second = _runs(a, setting), _runs(b, setting)
+    first = _runs(a, setting)
+    second = _runs(b, setting)
     return first.keys() == second.keys() and all(
         np.array_equal(a.counts[first[run]], b.counts[second[run]]) for run in first
     )
@@ -323,7 +334,8 @@ def _paired_by_example(a: Spread, b: Spread) -> Estimate:
     """
     if a.units is None or b.units is None:
         return b.estimate([0, 1]).minus(a.estimate([0, 1]))
-    units, unseen = b.units[1] - a.units[1], sum(a.unseen) + sum(b.unseen)
+    units = b.units[1] - a.units[1]
+    unseen = sum(a.unseen) + sum(b.unseen)
     freedom = len(units) - 1.0
     effects = [
         (
@@ -338,7 +350,8 @@ def _paired_by_example(a: Spread, b: Spread) -> Estimate:
         columns = (side.squares[:, 1, 1], side.signs, side.freedoms, side.members)
         effects += zip(*(column[others] for column in columns), strict=True)
     squares, signs, freedoms, members = (np.array(column) for column in zip(*effects, strict=True))
-    means, seeds = b.means[1:] - a.means[1:], min(a.seeds, b.seeds)
+    means = b.means[1:] - a.means[1:]
+    seeds = min(a.seeds, b.seeds)
     examples = {"units": units[None], "unseen": (unseen,), "seeded": a.seeded}
     return Spread(
         means, squares[:, None, None], signs, freedoms, members, seeds, **examples
@@ -416,7 +429,8 @@ def print_comparison(result: Row, console: Console) -> None:
 
 def headline(result: Row) -> str:
     """Return the verdicts in a sentence."""
-    compared, verdicts = result["compared"], result["verdicts"]
+    compared = result["compared"]
+    verdicts = result["verdicts"]
     if result["same"] == compared:
         all_common = not (result["only_a"] or result["only_b"])
         scores = "the scores" if all_common else f"the {count(compared, 'score')} that both have"
@@ -460,10 +474,8 @@ def _names(row: Row) -> dict[str, str]:
 
 
 def _scores(row: Row, tested: str) -> dict[str, str]:
-    cells, interval = (
-        _names(row) | {side.upper(): _number(row[side]) for side in "ab"},
-        "not tested",
-    )
+    cells = _names(row) | {side.upper(): _number(row[side]) for side in "ab"}
+    interval = "not tested"
     if row["p"] is not None:
         interval = f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
     p = "-" if row[tested] is None else f"{row[tested]:.1g}"

@@ -126,12 +126,12 @@ def drop_figure(frame: pd.DataFrame) -> tuple[alt.Chart | None, str]:
     )
     if len(points) < 2:
         return None, alternative
-    across, up = _padded_range(points["at"]), _padded_range(pd.Series([0.0, *points["end"]]))
-    scale, ticks = (
-        alt.Scale(domain=across, nice=False, zero=False),
-        alt.Axis(tickCount=5, labelFlush=False),
-    )
-    rising, percents = alt.Scale(domain=up, nice=False), alt.Axis(format=".1%", tickCount=6)
+    across = _padded_range(points["at"])
+    up = _padded_range(pd.Series([0.0, *points["end"]]))
+    scale = alt.Scale(domain=across, nice=False, zero=False)
+    ticks = alt.Axis(tickCount=5, labelFlush=False)
+    rising = alt.Scale(domain=up, nice=False)
+    percents = alt.Axis(format=".1%", tickCount=6)
     dots = alt.Chart(inline(points)).mark_point(size=70, filled=True, opacity=1)
     figure = dots.encode(
         alt.X("at:Q", title="mean original score", scale=scale, axis=ticks),

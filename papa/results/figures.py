@@ -55,7 +55,8 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     points = _points(frame)
     if points.empty:
         raise InputError(f"{grid.title} has no score to draw; pass rows with scores.")
-    lines, tasks = points["line"].unique().tolist(), points["task"].unique().tolist()
+    lines = points["line"].unique().tolist()
+    tasks = points["task"].unique().tolist()
     subsets = sorted(points["subset"].unique(), key=lambda subset: subset != ALL)
     field, names = ("line", lines) if len(lines) > 1 else ("subset", subsets)
     points = points.sort_values("replaced", kind="stable")
@@ -87,7 +88,8 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     barred = len(points.groupby(CURVE_KEYS)) > MAXIMUM_BANDS
 
     def panel(task: str) -> alt.LayerChart | alt.FacetChart:
-        rows, floors_of_task = points[points["task"] == task], floors[task]
+        rows = points[points["task"] == task]
+        floors_of_task = floors[task]
         scale = alt.Scale(domain=_domain_of(rows, floors_of_task), nice=False, zero=False)
         title = metric_name(*rows[["metric", "positive"]].iloc[0])
         y, low, end = (
@@ -167,9 +169,11 @@ def _domain_of(rows: pd.DataFrame, floors: pd.DataFrame) -> list[float]:
     """Return the range of a panel's score axis: all points and floors plus a margin, cut to the metric's range."""
     metric = MEASURES[rows["metric"].iloc[0]]
     drawn = pd.concat([rows["mean"], rows["low"], rows["high"], floors["end"]]).astype("float64")
-    low, high = float(drawn.min()), float(drawn.max())
+    low = float(drawn.min())
+    high = float(drawn.max())
     margin = max(0.04 * (high - low), (MINIMUM_SPAN - (high - low)) / 2)
-    low, high = max(metric.low, low - margin), min(metric.high, high + margin)
+    low = max(metric.low, low - margin)
+    high = min(metric.high, high + margin)
     return [
         max(metric.low, min(low, high - MINIMUM_SPAN)),
         min(metric.high, max(high, low + MINIMUM_SPAN)),
@@ -201,9 +205,11 @@ def _floors(points: pd.DataFrame) -> pd.DataFrame:
 
 def _in_words(points: pd.DataFrame) -> str:
     curves = [curve for _, curve in points.groupby(["task", *CURVE_KEYS], sort=False)]
-    several, sentences = points["line"].nunique() > 1, list[str]()
+    several = points["line"].nunique() > 1
+    sentences = list[str]()
     for curve in curves[:CURVES_IN_WORDS]:
-        first, last = curve.iloc[0], curve.iloc[-1]
+        first = curve.iloc[0]
+        last = curve.iloc[-1]
         names = [first["title"], *([first["line"]] if several else [])]
         names += [first["subset"]] if first["subset"] != ALL else []
         ends = dict.fromkeys(

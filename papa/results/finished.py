@@ -155,12 +155,12 @@ class Finished:
 
     def _run(self, job: AnyJob) -> dict[str, Any]:
         """Return the record of a run for the table of runs."""
-        about, probed = job.about, read_facts(job.output)
-        task, facts = self.config.tasks[about["task"]], self.facts[about["corpus"]]
-        laid_out, training = (
-            self._laid_out[about["model"], about["corpus"]],
-            Training.of_probe(task),
-        )
+        about = job.about
+        probed = read_facts(job.output)
+        task = self.config.tasks[about["task"]]
+        facts = self.facts[about["corpus"]]
+        laid_out = self._laid_out[about["model"], about["corpus"]]
+        training = Training.of_probe(task)
         counts = {
             "rows": facts["rows"],
             "rows_available": facts["rows_available"],
@@ -195,18 +195,22 @@ class Finished:
         }
 
     def _task_outcomes(self, model: str, task: str) -> TaskOutcomes:
-        settings, probes = self.config.tasks[task], self.of_stage(*PROBES, model=model, task=task)
-        corpus, table = self.config.corpora[settings.corpus], self._tables[settings.corpus]
+        settings = self.config.tasks[task]
+        probes = self.of_stage(*PROBES, model=model, task=task)
+        corpus = self.config.corpora[settings.corpus]
+        table = self._tables[settings.corpus]
         frames = [read_table(job.output).to_pandas().astype({"split": str}) for job in probes]
         items = frames[0][[name for name in ITEM_COLUMNS if name in frames[0]]]
-        names, counts = tuple[str, ...](), tuple[int, ...]()
+        names = tuple[str, ...]()
+        counts = tuple[int, ...]()
         columns = {f"label {task}": "gold", f"subset {task}": "subset", "cluster": "cluster"}
         attached = {
             new: item_values(table, old, items) for old, new in columns.items() if old in table
         }
         if settings.label is not None:
             labels = self.facts[settings.corpus]["labels"][task]
-            names, counts = tuple(labels["names"]), tuple(labels["train_counts"])
+            names = tuple(labels["names"])
+            counts = tuple(labels["train_counts"])
         if isinstance(corpus.cluster, int):  # the number of consecutive examples in a cluster
             attached["cluster"] = items["example"] // corpus.cluster
         integers = dict.fromkeys(("gold", "cluster") & attached.keys(), np.int64)
@@ -233,7 +237,8 @@ def item_values(table: pd.DataFrame, column: str, items: pd.DataFrame) -> pd.Ser
     rows = table[["split", column]].assign(
         example=table.groupby("split", sort=False, observed=True).cumcount()
     )
-    rows, keys = rows[rows["split"].isin(items["split"])], ["split", "example"]
+    rows = rows[rows["split"].isin(items["split"])]
+    keys = ["split", "example"]
     if isinstance(rows[column].iloc[0], np.ndarray | list):
         rows = rows.explode(column)
         rows["word"] = rows.groupby(level=0).cumcount()

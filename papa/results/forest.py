@@ -43,7 +43,9 @@ CAPTION = (
     "interval, of what attention contributes."
 )
 NOTE = f"{FORMULA} {POINTS_NOTE} In brackets: 95% intervals over {COVERED}."
-LINE_HEIGHT, INTERVAL_HEIGHT, FOREST_WIDTH = 18, 18, 460
+LINE_HEIGHT = 18
+INTERVAL_HEIGHT = 18
+FOREST_WIDTH = 460
 """The heights of a line of text and of an interval below it, and the width of the plot, in pixels."""
 LABEL_WIDTH = 230
 """The width of the names of tasks in pixels; the amounts have the rest."""
@@ -55,7 +57,9 @@ def reliance(finished: Finished) -> Section | None:
     """Show what is lost in `run` with every head replaced, and mark the margin of the study."""
     if "0" not in finished.config.run.fractions:
         return None
-    [grid, *_], summary, claims = grid_views(finished.config), finished.summary, finished.claims
+    [grid, *_] = grid_views(finished.config)
+    summary = finished.summary
+    claims = finished.claims
     main = summary[summary["main"]]
     keys = ["model", "task", "subset"]
     scores = main[main["fraction"].eq("1")].rename(columns={"mean": "original"})
@@ -128,7 +132,8 @@ def _laid_out(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """
     labels = rows["task"] + rows["subset"].map(", {}".format, na_action="ignore").fillna("")
     several = rows["line"].nunique() > 1
-    placed, top = list[dict[str, object]](), 0
+    placed = list[dict[str, object]]()
+    top = 0
     for label in dict.fromkeys(labels):
         heading = label if several else None
         top += LINE_HEIGHT if several else 0

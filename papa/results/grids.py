@@ -56,7 +56,10 @@ def grids(finished: Finished) -> list[Section]:
 
 def section_of(grid: GridView, summary: pd.DataFrame) -> Section:
     """Return the section of a grid; `run` has a figure, and so do grids with fractions between 0 and 1."""
-    rows, chart, alternative, caption = rows_of(grid, summary), None, "", ""
+    rows = rows_of(grid, summary)
+    chart = None
+    alternative = ""
+    caption = ""
     if grid.name == RUN or grid.has_between:
         chart, alternative = grid_figure(rows, grid)
         caption = " ".join(filter(None, [figure_note(rows), grid.common_settings]))

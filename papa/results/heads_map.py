@@ -28,7 +28,8 @@ from papa.stages import AnyJob
 if TYPE_CHECKING:
     from papa.results.finished import Finished
 
-STEPS, NEVER = 254, 255
+STEPS = 254
+NEVER = 255
 """The byte of a head's largest entry, and the byte of a pair of slots that never occurs."""
 MAXIMUM_BYTES = 5_000_000
 """The maximum size of all matrices of a report; if they would exceed it, fewer slots are shown."""
@@ -44,19 +45,20 @@ def head_maps(finished: Finished) -> tuple[list[dict[str, object]], dict[str, di
     A map has `title`, `layers`, `heads`, λ as `weights` `[layer * heads + head]`, and the key of its `matrices`; both
     are None if unknown. If λ was learned with several seeds, only the first seed is shown.
     """
-    config, grid = finished.config, grid_views(finished.config)[0]
-    maps, sets, sizes = (
-        list[dict[str, object]](),
-        dict[str, dict[str, object]](),
-        dict[str | None, Sequence[int]](),
-    )
+    config = finished.config
+    grid = grid_views(finished.config)[0]
+    maps = list[dict[str, object]]()
+    sets = dict[str, dict[str, object]]()
+    sizes = dict[str | None, Sequence[int]]()
     number = finished.summary.drop_duplicates("model")["heads"].sum()
     maximum = isqrt(
         MAXIMUM_BYTES // int(number * len(set(grid.tasks.values())) * len(grid.constants))
     )
     for model, task, name in product(grid.models, grid.tasks, grid.constants):
-        corpus, seed = grid.tasks[task], config.ranking.seeds[0]
-        slots, constant = config.corpora[corpus].slots, Constant.parse(name).for_corpus(corpus)
+        corpus = grid.tasks[task]
+        seed = config.ranking.seeds[0]
+        slots = config.corpora[corpus].slots
+        constant = Constant.parse(name).for_corpus(corpus)
         about = {
             "model": model,
             "corpus": constant.corpus or corpus,
@@ -77,10 +79,8 @@ def head_maps(finished: Finished) -> tuple[list[dict[str, object]], dict[str, di
             continue
         key = f"{Path(averaged.output).stem}:{constant.start}" if averaged else None
         if averaged and key and key not in sets:
-            constants, tokens = (
-                Constants.load(averaged.output),
-                finished.tokens(model, averaged.about["corpus"], slots),
-            )
+            constants = Constants.load(averaged.output)
+            tokens = finished.tokens(model, averaged.about["corpus"], slots)
             constants = constants.tied(constant.start) if constant.start in TIED else constants
             sizes[key] = constants.sum.shape[:2]
             sets[key] = matrices_of(

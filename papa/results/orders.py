@@ -39,7 +39,8 @@ def orders_of(runs: pd.DataFrame) -> pd.DataFrame:
         for order in LEARNED:
             if order not in by_order or RANDOM not in by_order:
                 continue
-            learned, drawn = by_order[order], by_order[RANDOM]
+            learned = by_order[order]
+            drawn = by_order[RANDOM]
             as_good = drawn >= learned[:, None] - ROUNDING
             enough = len(drawn) >= FEWEST_DRAWS
             records.append(

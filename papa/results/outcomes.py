@@ -168,9 +168,12 @@ class TaskOutcomes:
         A model's own head was never trained to read states without attention. If it scores lower on a floor than the
         best guess that ignores the input, that guess replaces the floor.
         """
-        measure, settings = MEASURES[metric], self.settings()
-        counts, trivial = self.counts(metric, mask), self.trivial(metric, mask)
-        scores, floor = measure.score(counts.sum(1)), float(measure.score(trivial.sum(1))[0])
+        measure = MEASURES[metric]
+        settings = self.settings()
+        counts = self.counts(metric, mask)
+        trivial = self.trivial(metric, mask)
+        scores = measure.score(counts.sum(1))
+        floor = float(measure.score(trivial.sum(1))[0])
         clusters = self.clusters(mask)
         return Sample(
             measure,
@@ -304,7 +307,8 @@ class Sample:
         if ORIGINALS not in self.settings or not self.floor_settings:
             return 0.0
         floor = self.floor_settings[0]
-        originals, floors = self.runs_of(ORIGINALS), self.runs_of(floor)
+        originals = self.runs_of(ORIGINALS)
+        floors = self.runs_of(floor)
         seeds = originals.columns.intersection(floors.columns)
         if not len(seeds):
             return 0.0
@@ -418,13 +422,15 @@ def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str,
     schema = pa.schema(
         [(name, dictionary if form == "string" else form) for name, form in columns_of_all.items()]
     )
-    tables, facts = [], dict[str, object]()
+    tables = []
+    facts = dict[str, object]()
     for outcomes in task_outcomes:
         facts[outcomes.task] = {
             "label_names": list(outcomes.names),
             "train_counts": list(outcomes.train_counts),
         }
-        size, runs = len(outcomes.items), len(outcomes.runs)
+        size = len(outcomes.items)
+        runs = len(outcomes.runs)
         of_runs = {
             name: pa.array(outcomes.runs[name], COLUMNS[name], from_pandas=True)
             for name in RUN_KEYS

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 FOLDED_ROWS = 30
 """Tables are folded at first if they have more rows than this in total."""
-ROWS_SHOWN, LINE_CHARACTERS = 3, 120
+ROWS_SHOWN = 3
+LINE_CHARACTERS = 120
 PAGES = files("papa.results") / "pages"
 
 
@@ -62,11 +63,14 @@ def page_of(finished: Finished, sections: Sequence[tuple[Section, str]]) -> str:
 
 def _shown(section: Section, svg: str, finished: Finished) -> dict[str, object]:
     """Return the fields of a section with its figure as data and, below it, the number of examples."""
-    caption, figure, narrow = "", "", ""
+    caption = ""
+    figure = ""
+    narrow = ""
     if svg:
         examples = _examples_in(section.frame if "examples" in section.frame else finished.summary)
         caption = f"{section.caption.removesuffix('.')}. {examples}."
-        figure, narrow = _as_address(svg), _as_address(narrow_svg(section.chart))
+        figure = _as_address(svg)
+        narrow = _as_address(narrow_svg(section.chart))
     folded = bool(figure) or sum(len(table.rows) for table in section.tables) > FOLDED_ROWS
     return vars(section) | {
         "figure": figure,
@@ -134,7 +138,8 @@ def first_rows(finished: Finished) -> dict[str, list[dict[str, str]]]:
                 if read.get(name) is not None
             }
             for task, labels in finished.facts[corpus]["labels"].items():
-                title, label = finished.config.tasks[task].title or task, read[f"label {task}"]
+                title = finished.config.tasks[task].title or task
+                label = read[f"label {task}"]
                 names = [
                     labels["names"][value]
                     for value in (label if isinstance(label, list) else [label])
@@ -190,15 +195,15 @@ def _examples_in(rows: pd.DataFrame) -> str:
 
 def _data_note(finished: Finished) -> str:
     """Return sentences about subsets and clusters of the examples; empty if there are none."""
-    config, rows = finished.config, finished.summary
-    columns, further = dict[str, dict[str, None]](), dict[str, None]()
+    config = finished.config
+    rows = finished.summary
+    columns = dict[str, dict[str, None]]()
+    further = dict[str, None]()
     for task, subset in rows.loc[rows["subset"].ne(ALL), ["task", "subset"]].itertuples(
         index=False
     ):
-        column, splits = (
-            config.tasks[task].subset,
-            config.corpora[config.tasks[task].corpus].further_splits,
-        )
+        column = config.tasks[task].subset
+        splits = config.corpora[config.tasks[task].corpus].further_splits
         (further if subset in splits or column is None else columns.setdefault(column, {}))[
             subset
         ] = None

@@ -263,10 +263,8 @@ def _how_much(by_task: pd.DataFrame) -> str:
     end = _at_end(by_task, "lost")
     if end.empty:
         return ""
-    first, several = (
-        end.to_dict("records")[0],
-        len(end[["model", "constant"]].drop_duplicates()) > 1,
-    )
+    first = end.to_dict("records")[0]
+    several = len(end[["model", "constant"]].drop_duplicates()) > 1
     parts = list[str]()
     for _, rows in end.groupby(end["metric"].map(unit_of), sort=False):
         ranked = rows.sort_values("lost", kind="stable").to_dict("records")
@@ -320,7 +318,8 @@ def _what_is_replaceable(joint: pd.DataFrame, margins: Sequence[str], by_task: p
     if len(lines) > 1:
         clauses = _clauses(joint, "line", "for")
         return f"At a margin of {allowed}, corrected for {len(lines)} lines: {clauses}."
-    first, number = joint.iloc[0], replaceable(joint)
+    first = joint.iloc[0]
+    number = replaceable(joint)
     order = "" if pd.isna(first["order"]) else f"{in_order(first['order'], first['orders'])}, "
     loses = f": no task loses more than {allowed}" if number else f" at a margin of {allowed}"
     stopped = ""
@@ -349,7 +348,8 @@ def _few_clusters(by_task: pd.DataFrame, tasks: pd.DataFrame) -> str:
 
 def _what_is_untested(tasks: pd.DataFrame) -> str:
     """Describe the tasks that claims are not about; empty if there are none."""
-    reasons, models = dict[str, list[str]](), tasks["model"].nunique()
+    reasons = dict[str, list[str]]()
+    models = tasks["model"].nunique()
     for (task, why), rows in tasks.groupby(["task", "untested"], sort=False):
         of_models = f" in {_and(rows['model'])}" if len(rows) < models else ""
         advice = "; a margin in points can test it" if why == NOT_SIGNIFICANT else ""
@@ -381,7 +381,8 @@ def notes_of(claims: pd.DataFrame, tasks: pd.DataFrame) -> list[str]:
     if claims.empty:
         return []
     examples = span(tasks["examples"], "validation example")
-    seeds, samples = tasks["seeds"].dropna(), tasks["samples"]
+    seeds = tasks["seeds"].dropna()
+    samples = tasks["samples"]
     based = [span(seeds, "seed")] if len(seeds) else []
     based += [span(samples, "sample") + " of training rows"] if samples.gt(1).all() else []
     based += [examples + (" per task" if tasks["task"].nunique() > 1 else "")]
@@ -440,7 +441,8 @@ def _clause(number: int, heads: int) -> str:
 
 def span(numbers: pd.Series[int], noun: str) -> str:
     """Describe a range of numbers: "2 to 5 seeds", or "5 seeds" if all are equal."""
-    least, most = numbers.min(), numbers.max()
+    least = numbers.min()
+    most = numbers.max()
     return f"{least:,} to {count(most, noun)}" if least < most else count(most, noun)
 
 

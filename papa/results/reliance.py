@@ -163,7 +163,8 @@ class Claim(NamedTuple):
     @property
     def p(self) -> float:
         """The p value: it is below 5% if the bound is below 1. It is 1 if the variance is unknown."""
-        spread, drop = self.effect.spread, self.effect.drop
+        spread = self.effect.spread
+        drop = self.effect.drop
         if not spread.known:
             return 1.0
         if self.margin.in_points:

@@ -36,7 +36,8 @@ RECIPE_NAMES = {"title": "task", "learning_rate": "learning rate", "batch_size":
 
 def summary(finished: Finished) -> Section:
     """Return the mean scores of all settings; each grid has tables of its rows, and these are of the data."""
-    rows, facts = finished.summary, {"confidence": LEVEL}
+    rows = finished.summary
+    facts = {"confidence": LEVEL}
     columns = SUMMARY_COLUMNS | RECIPE_COLUMNS
     probed = rows[is_main(rows) & is_probed(rows["metric"])]
     recipes = probed[["title", "model", *RECIPE_COLUMNS]].drop_duplicates().astype("str")
@@ -48,8 +49,10 @@ def summary(finished: Finished) -> Section:
 
 def claims(finished: Finished) -> Section:
     """Conclude how many heads are replaceable along each line of each grid; the HTML report opens with this."""
-    rows, margins = finished.claims, list(finished.config.margin)
-    tables, facts = tables_of_claims(rows), {"margin": margins}
+    rows = finished.claims
+    margins = list(finished.config.margin)
+    tables = tables_of_claims(rows)
+    facts = {"margin": margins}
     return Section(
         "claims", "Claims", rows, CLAIM_COLUMNS, tables, CLAIMS_NOTE, facts, in_report=False
     )
@@ -72,14 +75,16 @@ ANALYSES: tuple[Analysis, ...] = (
 
 def write_report(job: AnyJob, finished: Finished) -> str:
     """Stage *report*: write the tables, figures, claims and the HTML report of a study."""
-    folder, made_from = finished.folder, Path(job.output)
+    folder = finished.folder
+    made_from = Path(job.output)
     for outdated in made_from.parent.glob("*.json"):
         outdated.unlink()  # from now on, the report is unfinished until it is listed again
     sections = list(_sections(finished))
     names = [section.name for section in sections]
     if double := next((name for name in names if names.count(name) > 1), None):
         raise InputError(f"{double} is the name of a table and of a grid; rename the grid.")
-    written, drawn = set[Path](), list[tuple[Section, str]]()
+    written = set[Path]()
+    drawn = list[tuple[Section, str]]()
     for section in sections:
         paths, svg = section.write(folder, job.record)
         written |= set(paths)

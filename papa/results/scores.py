@@ -41,7 +41,8 @@ def collect_runs(
     by_identity = {tuple(run[name] for name in IDENTITY): run for run in runs}
     rows: list[dict[str, object]] = []
     for outcomes in task_outcomes:
-        model, task = outcomes.model, outcomes.task
+        model = outcomes.model
+        task = outcomes.task
         scores = {
             (metric, subset): (
                 MEASURES[metric].score(outcomes.counts(metric, mask).sum(1)),

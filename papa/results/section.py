@@ -62,7 +62,8 @@ class Section:
         table, markdown, latex = (
             results / "tables" / f"{self.name}.{suffix}" for suffix in ("parquet", "md", "tex")
         )
-        paths, svg = [table], ""
+        paths = [table]
+        svg = ""
         if self.tables:
             write_pages(self.title, self.tables, self.note, markdown, latex)
             paths += [markdown, latex]
@@ -104,5 +105,6 @@ def narrow_svg(chart: alt.TopLevelMixin | None) -> str:
     if not isinstance(chart, alt.ConcatChart):
         return ""
     chart = chart.copy()
-    chart.columns, chart.title = 1, alt.Undefined
+    chart.columns = 1
+    chart.title = alt.Undefined
     return svg_of(chart.configure_legend(orient="bottom", columns=1))[1]

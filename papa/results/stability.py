@@ -28,7 +28,8 @@ NOTE = (
 
 def stability(finished: Finished) -> Section | None:
     """Compare orders of heads, seed by seed; None if there is one seed, or no weights of heads were learned."""
-    heads, tasks = heads_of(finished.jobs), finished.config.tasks
+    heads = heads_of(finished.jobs)
+    tasks = finished.config.tasks
     if len(finished.config.ranking.seeds) < 2 or heads.empty:
         return None
     rows = stability_of(
@@ -42,7 +43,8 @@ def stability_of(heads: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for order, group in heads.groupby(ORDER, sort=False):
         weights = group.pivot(index=["layer", "head"], columns="seed", values="value")
-        seeds, taus = [str(seed) for seed in weights], weights.corr("kendall").to_numpy()
+        seeds = [str(seed) for seed in weights]
+        taus = weights.corr("kendall").to_numpy()
         rows += [
             [*order, seeds[a], seeds[b], float(taus[a, b])]
             for a, b in combinations(range(len(seeds)), 2)

@@ -80,11 +80,10 @@ class Estimate:
 
     def minus(self, other: Estimate) -> Estimate:
         """Return the difference from an independent estimate."""
-        parts, freedoms = (
-            np.array([self.variance, other.variance]),
-            np.array([self.freedom, other.freedom]),
-        )
-        mean, total = self.mean - other.mean, float(parts.sum())
+        parts = np.array([self.variance, other.variance])
+        freedoms = np.array([self.freedom, other.freedom])
+        mean = self.mean - other.mean
+        total = float(parts.sum())
         if not freedoms.all():
             return Estimate(mean, total, 0.0, {})
         both = {
@@ -117,7 +116,9 @@ class Estimate:
 
         if not self.variance:
             return float(self.mean == at) / 2
-        side, least, most = (-1 if self.mean > at else 1), -300.0, math.log(0.5)
+        side = -1 if self.mean > at else 1
+        least = -300.0
+        most = math.log(0.5)
 
         def beyond(log_p: float) -> float:
             return self._beyond(math.exp(log_p), side) - abs(self.mean - at)
@@ -219,12 +220,15 @@ class Spread:
             axes for size in range(1, len(varied) + 1) for axes in combinations(varied, size)
         ]
         effects = [_effects(block, subsets) for block in blocks]
-        units, unseen = None, [0.0] * len(tables)
+        units = None
+        unseen = [0.0] * len(tables)
         if 2 in varied:
             unseen = [UNSEEN_UNITS * (table.step / table.values.shape[3]) ** 2 for table in tables]
             units = np.zeros((rows[-1].stop, columns[-1].stop))
         by_quantity = np.repeat(unseen, [len(table.values) for table in tables])
-        squares, members, freedoms = [], [], []
+        squares = []
+        members = []
+        freedoms = []
         for axes in subsets:
             # effects that involve units have an entry for each corpus, all others have one for all corpora
             for chosen in (
@@ -235,11 +239,10 @@ class Spread:
                     sum(map(len, effect)), -1
                 )
                 shape = blocks[chosen[0]].shape[1:]
-                total, freedom = math.prod(shape), math.prod(shape[axis] - 1 for axis in axes)
-                place, square = (
-                    slice(rows[chosen[0]].start, rows[chosen[-1]].stop),
-                    np.zeros([len(by_quantity)] * 2),
-                )
+                total = math.prod(shape)
+                freedom = math.prod(shape[axis] - 1 for axis in axes)
+                place = slice(rows[chosen[0]].start, rows[chosen[-1]].stop)
+                square = np.zeros([len(by_quantity)] * 2)
                 square[place, place] = flat @ flat.T * (total / flat.shape[1]) / freedom / total
                 if axes == (2,) and units is not None:
                     square[place, place] += np.diag(by_quantity[place])
@@ -291,18 +294,16 @@ class Spread:
         freedom here, so intervals are slightly too wide if there is no other variance. The variance between samples of
         training rows is common to all seeds, so it is added once; its sum over corpora is at least 0.
         """
-        combination, rows = np.asarray(weights, float), self.members[:, SOURCES.index("rows")]
-        squares, single = (
-            np.einsum("eij,i,j->e", self.squares, combination, combination),
-            self.members.sum(1) == 1,
-        )
-        signed, largest = (
-            squares * self.signs,
-            (squares[single & ~rows] @ self.members[single & ~rows]).max(initial=0),
-        )
+        combination = np.asarray(weights, float)
+        rows = self.members[:, SOURCES.index("rows")]
+        squares = np.einsum("eij,i,j->e", self.squares, combination, combination)
+        single = self.members.sum(1) == 1
+        signed = squares * self.signs
+        largest = (squares[single & ~rows] @ self.members[single & ~rows]).max(initial=0)
         variance = float(max(signed[~rows].sum(), largest) + max(signed[rows].sum(), 0))
         freedom = _freedom(variance, squares[single], self.freedoms[single]) if self.known else 0.0
-        mean, skews = float(combination @ self.means), self._skews(squares, combination)
+        mean = float(combination @ self.means)
+        skews = self._skews(squares, combination)
         return Estimate(mean, variance, freedom, self._shares(squares), skews)
 
     def ratio(self, numerator: ArrayLike, denominator: ArrayLike, level: float = LEVEL) -> Interval:
@@ -313,8 +314,10 @@ class Spread:
         """
         from scipy.optimize import brentq
 
-        first, second = np.asarray(numerator, float), np.asarray(denominator, float)
-        top, bottom = float(first @ self.means), float(second @ self.means)
+        first = np.asarray(numerator, float)
+        second = np.asarray(denominator, float)
+        top = float(first @ self.means)
+        bottom = float(second @ self.means)
         if not self.known or not self.estimate(second).above(level):
             return Interval(top / bottom if bottom else math.nan, -math.inf, math.inf, math.inf)
         middle = top / bottom
@@ -340,9 +343,11 @@ class Spread:
 
     def shares(self, terms: Sequence[tuple[float, ArrayLike, ArrayLike]]) -> Estimate:
         """Estimate a sum of ratios by the delta method, from the weight, numerator and denominator of each."""
-        parts, contrast = [], np.zeros(len(self.means))
+        parts = []
+        contrast = np.zeros(len(self.means))
         for weight, numerator, denominator in terms:
-            first, second = np.asarray(numerator, float), np.asarray(denominator, float)
+            first = np.asarray(numerator, float)
+            second = np.asarray(denominator, float)
             bottom = float(second @ self.means)
             ratio = float(first @ self.means) / bottom
             parts.append(weight * ratio)
@@ -368,7 +373,8 @@ class Spread:
 
     def _shares(self, squares: np.ndarray) -> dict[str, float]:
         """Return the share of the variance due to each source, without interactions."""
-        signed, rows = squares * self.signs, self.members[:, SOURCES.index("rows")]
+        signed = squares * self.signs
+        rows = self.members[:, SOURCES.index("rows")]
         total = float(signed[~rows].sum() + max(signed[rows].sum(), 0))
         chosen = [
             rows if name == "rows" else of & ~rows
@@ -411,7 +417,8 @@ def _squares_of_rows(tables: Sequence[PseudoValues], samples: int) -> tuple[np.n
         if each.resampled is not None
     ]
     values = _on_common_units(drawn)[:, 0]
-    means, units = values.mean(2), values.shape[2]
+    means = values.mean(2)
+    units = values.shape[2]
     inner = (
         values - values.mean(1, keepdims=True) - means[:, :, None] + means.mean(1)[:, None, None]
     )
@@ -435,7 +442,9 @@ def _effects(
 
 def holm(values: Sequence[float]) -> list[float]:
     """Return the p values in the same order, corrected by Holm's method; NaN (not tested) stays NaN."""
-    order, adjusted = np.argsort(values, kind="stable"), np.empty(len(values))  # NaN is last
+    # NaN is last
+    order = np.argsort(values, kind="stable")
+    adjusted = np.empty(len(values))
     factors = np.arange(len(values), 0, -1) - np.count_nonzero(np.isnan(values))
     adjusted[order] = np.maximum.accumulate(np.asarray(values)[order] * factors).clip(max=1)
     return list(adjusted.tolist())
@@ -451,7 +460,8 @@ def smallest_margin(
     """
     from scipy.stats import t
 
-    from_seeds, total = seed_spread**2 / seeds, seed_spread**2 / seeds + example_spread**2
+    from_seeds = seed_spread**2 / seeds
+    total = seed_spread**2 / seeds + example_spread**2
     freedom = math.inf
     if from_seeds:
         freedom = _freedom(total, np.array([from_seeds]), np.array([seeds - 1.0]))
@@ -464,10 +474,8 @@ def _freedom(variance: float, parts: np.ndarray, freedoms: np.ndarray) -> float:
     What the total variance has above the sum of its `parts` `[source]` has infinite degrees of freedom.
     """
     penalised = parts * (1 + SMALL_SAMPLE_PENALTY / freedoms)
-    denominator, least = (
-        float((penalised**2 / freedoms).sum()),
-        float(freedoms.min(initial=math.inf)),
-    )
+    denominator = float((penalised**2 / freedoms).sum())
+    least = float(freedoms.min(initial=math.inf))
     if not denominator:
         return least
     return max(float((variance + (penalised - parts).sum()) ** 2) / denominator, least)

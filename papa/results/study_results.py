@@ -239,7 +239,8 @@ def write_kept_heads(heads: pd.DataFrame, target: PathLike, fraction: str = "1/2
     Returns:
         The files, with the columns layer and head. The head that is replaced last comes first.
     """
-    written, share = [], Fraction(lowest_terms(fraction))
+    written = []
+    share = Fraction(lowest_terms(fraction))
     if heads.empty:
         raise InputError(
             "The study has no learned order of heads; run it with a fraction between 0 and 1."

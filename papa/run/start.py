@@ -122,12 +122,11 @@ def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) 
     """
     if cores and not re.fullmatch("all|[1-9][0-9]*", cores):  # snakemake waits for ever for a core
         raise InputError(f"--cores is {cores!r}, but must be all, or a whole number of at least 1.")
-    shipped, local = home() / "workflow/profiles" / profile, profile == DEFAULT
+    shipped = home() / "workflow/profiles" / profile
+    local = profile == DEFAULT
     short = profile in (DEFAULT, "gpu") and LONG_OUTPUT.isdisjoint(options)
-    cores, memory = (
-        cores or ("all" if local else None),
-        f"mem_mb={psutil.virtual_memory().total // 10**6}",
-    )
+    cores = cores or ("all" if local else None)
+    memory = f"mem_mb={psutil.virtual_memory().total // 10**6}"
     return [
         *("--snakefile", str(home() / "Snakefile")),
         *("--workflow-profile", str(shipped if shipped.is_dir() else profile)),

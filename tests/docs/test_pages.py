@@ -45,7 +45,8 @@ def test_links_lead_somewhere(page):
 
 def test_the_readme_leads_to_every_page():
     """By itself, or by pages that it leads to."""
-    reached, ahead = set(), [REPOSITORY / "README.md"]
+    reached = set()
+    ahead = [REPOSITORY / "README.md"]
     while ahead:
         page = ahead.pop()
         if page in PAGES and page not in reached:

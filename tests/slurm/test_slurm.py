@@ -21,14 +21,16 @@ SLURM = (
     *("--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "10"),
 )
 SECONDS = 600.0
-LAMBDA, PROBES = "rule_learn_lambda_", "rule_states_"
+LAMBDA = "rule_learn_lambda_"
+PROBES = "rule_states_"
 """Jobs that learn λ, and groups of hidden states and their probes."""
 LOGS = "results/tiny/logs"
 
 
 class Started:
     def __init__(self, workflow, *arguments, **environment):
-        self.printed, settings = workflow.folder / "printed.txt", workflow.settings()
+        self.printed = workflow.folder / "printed.txt"
+        settings = workflow.settings()
         settings["env"] |= environment
         command = workflow.command([*arguments, "--configfile", "config.yaml"])
         with open(self.printed, "w") as out:

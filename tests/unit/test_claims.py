@@ -24,7 +24,8 @@ from papa.results.outcomes import (
 )
 from papa.results.reliance import effect_of, mean_reliance, replaceable
 
-EXAMPLES, HEADS = 400, 16
+EXAMPLES = 400
+HEADS = 16
 ALL = np.ones(EXAMPLES, bool)
 EASE = np.arange(EXAMPLES) * 7 % EXAMPLES
 """The rank of each example: of k right examples, these are the ones of rank below k."""
@@ -340,7 +341,8 @@ SKILLS: dict[Setting, float] = {
 def drawn(skills: dict[Setting, float] = SKILLS, seeds: int = 14) -> TaskOutcomes:
     """Outcomes of probes: examples are more or less hard, each setting changes some, and seeds differ a little."""
     chance = np.random.default_rng(5)
-    hard, by_seed = chance.normal(size=EXAMPLES), chance.normal(0, 0.15, (seeds, 1))
+    hard = chance.normal(size=EXAMPLES)
+    by_seed = chance.normal(0, 0.15, (seeds, 1))
     rows = {
         setting: hard + chance.normal(0, 0.5, (seeds, EXAMPLES))
         < norm.ppf(skill) + chance.normal(0, 0.5, EXAMPLES) + by_seed
@@ -361,9 +363,11 @@ def bootstrapped(outcomes: TaskOutcomes, total: Callable[[dict[Setting, float]],
 
     Drawing both counts three times what seeds and examples make together, which drawing one of them counts once.
     """
-    tables, chance = right_by_setting(outcomes), np.random.default_rng(6)
+    tables = right_by_setting(outcomes)
+    chance = np.random.default_rng(6)
     seeds = np.arange(len(tables[ORIGINALS]))
-    examples, variances = np.arange(EXAMPLES), []
+    examples = np.arange(EXAMPLES)
+    variances = []
     for of_seeds, of_examples in ((True, False), (False, True), (True, True)):
         totals = []
         for _ in range(800):
@@ -383,7 +387,8 @@ def bootstrapped(outcomes: TaskOutcomes, total: Callable[[dict[Setting, float]],
 
 @pytest.mark.parametrize("constant", ["average", "zeros"])
 def test_a_loss_varies_as_in_a_bootstrap(constant):
-    outcomes, setting = drawn(), Setting(constant, "lambda", "1/2")
+    outcomes = drawn()
+    setting = Setting(constant, "lambda", "1/2")
     share = effect_of(outcomes.sample("accuracy", ALL), setting)
     assert share is not None
     estimate = share.spread.shares([(1.0, share.drop, share.contributions[0])])
@@ -418,10 +423,8 @@ def test_a_mean_over_tasks_uses_the_seeds_that_all_of_them_have():
     rest, first = (
         only(outcomes, kept).sample("accuracy", ALL) for kept in (seeds >= 3, seeds == 0)
     )
-    both, last = (
-        mean_reliance([term(outcomes.sample("accuracy", ALL)), term(rest)]),
-        mean_reliance([term(rest)]),
-    )
+    both = mean_reliance([term(outcomes.sample("accuracy", ALL)), term(rest)])
+    last = mean_reliance([term(rest)])
     assert both is not None and last is not None and both.mean == pytest.approx(last.mean)
     assert mean_reliance([term(rest), term(first)]) is None
 

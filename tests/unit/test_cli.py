@@ -91,7 +91,8 @@ def test_colours_are_on_a_terminal_only_and_texts_cannot_steer_it(tmp_path):
     inspect = partial(run_papa, "inspect", str(tmp_path / "texts.parquet"))
     shown = inspect()
     assert "\x1b[32mIntact" in shown and "\\e[31mred" in shown and "\x1b[31mred" not in shown
-    plain, piped = inspect(NO_COLOR="1"), inspect(terminal=False)
+    plain = inspect(NO_COLOR="1")
+    piped = inspect(terminal=False)
     assert (
         "\x1b[32m" not in plain and "Intact" in plain and "\x1b" not in piped and "Intact" in piped
     )

@@ -58,7 +58,9 @@ def test_the_jackknife_leaves_out_whole_clusters(metric):
 
 def test_the_variance_over_clusters_of_many_sizes_is_unbiased():
     """A ratio of sums: clusters are drawn with their sizes, and outcomes in a cluster are alike."""
-    chance, spreads, means = np.random.default_rng(11), [], []
+    chance = np.random.default_rng(11)
+    spreads = []
+    means = []
     for _ in range(400):
         sizes = chance.integers(1, 8, 47)
         right = np.repeat(chance.random(47) < 0.7, sizes)
@@ -100,7 +102,8 @@ def test_clusters_are_in_the_table_of_outcomes_only_if_there_are_any(tmp_path):
 
 
 def test_a_comparison_of_clusters_needs_the_same_on_both_sides(tmp_path):
-    a, b = of_seeds(drawn(0.8, 40, 1)), of_seeds(drawn(0.7, 40, 2))
+    a = of_seeds(drawn(0.8, 40, 1))
+    b = of_seeds(drawn(0.7, 40, 2))
     blocks = np.arange(40) // 4
     both = compared(tmp_path / "both", in_clusters(a, blocks), in_clusters(b, blocks + 3))
     none = compared(tmp_path / "none", a, b)

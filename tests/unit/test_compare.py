@@ -109,8 +109,11 @@ def flipped(right, number, start=0):
     return changed
 
 
-ONE, TWO, OTHER = (1, 1, 0, 1, 1, 0, 1), (0, 1, 0, 0, 1, 0, 0), {"learning_rate": 2e-3}
-OF_SEEDS, OF_EXAMPLES = outcomes(whole(*ONE)), outcomes(drawn(0.8, 60, 1))
+ONE = (1, 1, 0, 1, 1, 0, 1)
+TWO = (0, 1, 0, 0, 1, 0, 0)
+OTHER = {"learning_rate": 2e-3}
+OF_SEEDS = outcomes(whole(*ONE))
+OF_EXAMPLES = outcomes(drawn(0.8, 60, 1))
 CHANGED = drawn(0.7, 60, 2)
 
 
@@ -137,7 +140,8 @@ def test_if_only_seeds_or_only_examples_vary_it_is_the_t_test(
     one, two = (right.mean(int(a is OF_SEEDS)) for right in rights)
     expected = oracle(two, one, **({"equal_var": False} if oracle is ttest_ind else {}))
     estimate, _ = difference_of(a, b, paired == BY_BOTH)
-    mean, (low, high) = two.mean() - one.mean(), expected.confidence_interval(0.95)
+    mean = two.mean() - one.mean()
+    (low, high) = expected.confidence_interval(0.95)
     assert row["difference"] == estimate.mean == pytest.approx(mean)
     assert estimate.variance == pytest.approx((mean / expected.statistic) ** 2)
     assert (
@@ -150,7 +154,8 @@ def test_if_only_seeds_or_only_examples_vary_it_is_the_t_test(
 
 def test_what_both_sides_share_counts_for_neither():
     """Seeds of two samples, examples in common: two equal models differ in 5% of comparisons, not more."""
-    chance, wrong = np.random.default_rng(3), 0
+    chance = np.random.default_rng(3)
+    wrong = 0
     for _ in range(200):
         ease = chance.normal(0.8, 1, 120)
         sides = []

@@ -92,7 +92,8 @@ def test_a_file_with_the_name_of_another_key_is_refused(name, tmp_path):
 def test_damage_is_refused_or_changes_no_value(name, tmp_path):
     write, read = FORMATS[name]
     write(tmp_path / name)
-    content, expected = (tmp_path / name).read_bytes(), read(tmp_path / name)
+    content = (tmp_path / name).read_bytes()
+    expected = read(tmp_path / name)
     damaged = tmp_path / f"damaged.{name}"
     places = range(0, len(content), max(1, len(content) // 211))
     attempts = [

@@ -47,7 +47,8 @@ def task(floors=CONTEXT_FREE, replaced=0.8, original=0.9, name="t"):
 def drawn(seed, name="t", seeds=5, examples=400):
     """A task with hard examples, seeds that differ, and three floors whose scores are close."""
     chance = np.random.default_rng(seed)
-    ease, by_seed = chance.normal(size=examples), chance.normal(0, 0.1, (seeds, 1))
+    ease = chance.normal(size=examples)
+    by_seed = chance.normal(0, 0.1, (seeds, 1))
     shares = {ORIGINALS: 0.85, ZEROS: 0.6, IDENTITY: 0.62, MEAN_OUTPUT: 0.61}
     shares |= {
         ("average", "lambda-0", "1/2"): 0.845,

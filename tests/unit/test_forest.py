@@ -22,7 +22,8 @@ def row(task, reliance=None, low=None, high=None, subset="all", line="l", lost=0
     return summary_row("0", 0.5, **about, **effect)
 
 
-A, B = row("a", 0.82, 0.73, 0.93), row("b", -0.02, -0.9, 0.07)
+A = row("a", 0.82, 0.73, 0.93)
+B = row("b", -0.02, -0.9, 0.07)
 SUBSETS = [row("a", 0.11, 0.05, math.inf, subset="easy"), row("b", 2.6, 2.4, 2.8, subset="easy")]
 NO_SHARE = row("c")
 ROWS = [NO_SHARE, A, SUBSETS[0], B, SUBSETS[1]]
@@ -66,7 +67,8 @@ def test_the_mean_comes_first_and_subsets_follow_their_task():
     header = ["task", "subset", "metric", "original", "constants", "context-free"]
     effects = ["lost", "attention contributes", "reliance"]
     assert table.header == header + effects
-    lost, contributed = "4.8 (3.8 to 5.8)", "5.5 (-2.0 to 6.9)"
+    lost = "4.8 (3.8 to 5.8)"
+    contributed = "5.5 (-2.0 to 6.9)"
     no_share = "attention contributes 5.5 points (-2.0 to 6.9)"
     assert table.rows[0] == [MEAN, *[""] * 5, "-", "-", "40% (31 to 52)"]
     assert table.rows[1] == ["C", "", "F1", "0.800", "0.500", "0.400", lost, contributed, no_share]

@@ -156,7 +156,8 @@ def test_numbers_of_replaced_heads_are_columns():
         for fraction, (constant, score) in scores.items()
     ]
     grid = Grid(rows[:-1], models=["n", "m"], fractions=["0", "1/16", "1"])
-    n, m = ["0.800", "0.700", "0.500"], ["0.900", "0.800", "0.600"]
+    n = ["0.800", "0.700", "0.500"]
+    m = ["0.900", "0.800", "0.600"]
     cells = [
         [cell[:5] for cell in map(line.get, ("task", "model", "0 of 23", "22 of 23", "23 of 23"))]
         for line in grid.cells()

@@ -87,7 +87,8 @@ def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study):
 
 
 def test_finished_jobs_are_not_repeated(study, folder, tmp_path, monkeypatch):
-    made, changed = [], shutil.copytree(study.folder, tmp_path / study.folder.name)
+    made = []
+    changed = shutil.copytree(study.folder, tmp_path / study.folder.name)
     run = execute.run
     monkeypatch.setattr(
         "papa.commands.measure.run",

@@ -24,7 +24,9 @@ from papa.results.outcomes import FLOOR, ORIGINALS, Setting
 from papa.results.reliance import SIGNIFICANT, effects_of
 from papa.stages import OfTask, Training
 
-SLOTS, TRAIN, VALIDATION = 13, 41, 19
+SLOTS = 13
+TRAIN = 41
+VALIDATION = 19
 METRIC = "log_likelihood"
 
 
@@ -96,19 +98,15 @@ def test_the_trivial_guess_knows_how_frequent_tokens_are(tokens):
 
 @pytest.mark.parametrize("constant", ["zeros", "average"])
 def test_losses_with_constants_are_those_of_the_models_logits(tokens, constant):
-    model, made = (
-        papa.load_model(tokens.parent / "tiny", device="cpu"),
-        tokens.parent / "average.h5",
-    )
+    model = papa.load_model(tokens.parent / "tiny", device="cpu")
+    made = tokens.parent / "average.h5"
     jobs.average(tokens.parent / "tiny", tokens, made)
     matrices = papa.Constants.load(made).mean
     matrices, more = (
         (matrices, {"constants": made}) if constant == "average" else (0 * matrices, {})
     )
-    measured, split = (
-        measure(tokens, "run", variant=f"{constant}/all", **more),
-        Tokens.read(tokens)["validation"],
-    )
+    measured = measure(tokens, "run", variant=f"{constant}/all", **more)
+    split = Tokens.read(tokens)["validation"]
     for example in (0, 5):
         ids, _ = stock_logits(tokens, example)
         replaced = model.logits(jobs.dense(split.batch(torch.tensor([example]))), matrices)[
@@ -123,23 +121,17 @@ def test_losses_with_constants_are_those_of_the_models_logits(tokens, constant):
 
 def test_lambda_is_learned_on_the_models_own_loss(tokens):
     """After one step of AdamW λ has moved by the learning rate against its gradient, worked out by differences."""
-    identity, made, lambdas = (
-        tokens.with_name("tiny"),
-        tokens.with_name("a.h5"),
-        tokens.with_name("l.parquet"),
-    )
+    identity = tokens.with_name("tiny")
+    made = tokens.with_name("a.h5")
+    lambdas = tokens.with_name("l.parquet")
     jobs.average(identity, tokens, made)
     how = jobs.training(learning_rate=1e-3, batch_size=TRAIN, epochs=1)
     jobs.learn(identity, lambdas, how, tokens=tokens, constants=made, metric=METRIC)
-    model, mean = (
-        papa.load_model(tokens.with_name("tiny"), device="cpu"),
-        papa.Constants.load(made).mean,
-    )
+    model = papa.load_model(tokens.with_name("tiny"), device="cpu")
+    mean = papa.Constants.load(made).mean
     objective = NextTokens(Tokens.read(tokens, "train"), model)
-    batch, moved = (
-        objective.batch(torch.arange(TRAIN)),
-        read_table(lambdas).to_pandas().set_index(["layer", "head"]),
-    )
+    batch = objective.batch(torch.arange(TRAIN))
+    moved = read_table(lambdas).to_pandas().set_index(["layer", "head"])
 
     def loss(raw):
         replacement = model.replacement(mean, mixing=raw.sigmoid())
@@ -171,10 +163,8 @@ def test_a_task_that_needs_a_missing_head_is_named(tokens):
 
 def reliances(*means):
     """Reliance in a study with these mean losses in nats, on texts that differ a little; nothing has a seed."""
-    settings, wave = (
-        (ORIGINALS, FLOOR, Setting("average", None, "0")),
-        0.05 * np.cos(np.arange(200)),
-    )
+    settings = (ORIGINALS, FLOOR, Setting("average", None, "0"))
+    wave = 0.05 * np.cos(np.arange(200))
     nats = {
         setting: mean + place * wave
         for place, (setting, mean) in enumerate(zip(settings, means, strict=True))
@@ -226,7 +216,8 @@ ONE_BATCH = OfTask(
 
 
 def test_few_logits_at_once_change_neither_losses_nor_the_gradient_of_a_batch(tokens, monkeypatch):
-    model, splits = papa.load_model(tokens.parent / "tiny", device="cpu"), Tokens.read(tokens)
+    model = papa.load_model(tokens.parent / "tiny", device="cpu")
+    splits = Tokens.read(tokens)
     constants = torch.zeros(model.layers, model.heads, SLOTS, SLOTS)
     found = []
     for limit in (1 << 27, 29 * VOCABULARY):

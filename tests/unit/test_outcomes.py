@@ -140,7 +140,8 @@ def test_scores_and_floors_are_those_by_hand(words):
 
 def test_losses_have_texts_as_units():
     """Of a masked model, whose probes have seeds; texts without a masked token count nothing."""
-    tokens, wave = np.arange(40) % 4, 0.01 * np.cos(np.arange(40))
+    tokens = np.arange(40) % 4
+    wave = 0.01 * np.cos(np.arange(40))
     means = {ORIGINALS: 1.0, FLOOR: 3.0, Setting("average", None, "0"): 2.0}
     nats = {
         setting: [mean + wave + 0.001 * seed for seed in range(3)]

@@ -19,7 +19,8 @@ from papa.results.phrases import (
 )
 from papa.results.table import percent
 
-INF, NAN = math.inf, math.nan
+INF = math.inf
+NAN = math.nan
 LIKELY = "log_likelihood"
 
 

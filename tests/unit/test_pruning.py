@@ -27,7 +27,8 @@ PLANNED = {
 
 @pytest.fixture
 def results(tmp_path):
-    cache, study = tmp_path / "cache", tmp_path / "study"
+    cache = tmp_path / "cache"
+    study = tmp_path / "study"
     write_json(PLANNED, study / PLAN)
     for stage, name in (("probe", "needed"), ("probe", "old"), ("data", "data")):
         (cache / stage).mkdir(parents=True, exist_ok=True)

@@ -61,7 +61,8 @@ class NormalLoss(NamedTuple):
 
 @pytest.mark.parametrize("seed", range(11))
 def test_margins_and_p_values_are_of_the_same_test(seed):
-    chance, sizes = np.random.default_rng(seed), (2, 1, 3, 1, 2)
+    chance = np.random.default_rng(seed)
+    sizes = (2, 1, 3, 1, 2)
     losses = [NormalLoss(chance.uniform(-0.5, 1.2), chance.uniform(0.1, 0.4)) for _ in sizes]
 
     def claims(margin: float) -> Any:

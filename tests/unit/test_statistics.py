@@ -93,7 +93,8 @@ def test_if_only_seeds_vary_the_interval_is_that_of_t():
 def test_the_variance_of_two_ways_is_the_classical_one():
     # three seeds (rows) and four examples (columns), whose means are worked out on paper
     table = np.array([[5.0, 7.0, 6.0, 2.0], [4.0, 9.0, 7.0, 4.0], [9.0, 11.0, 5.0, 3.0]])
-    rows, columns = [5.0, 6.0, 7.0], [6.0, 9.0, 6.0, 3.0]
+    rows = [5.0, 6.0, 7.0]
+    columns = [6.0, 9.0, 6.0, 3.0]
     of_rows = 4 * sum((mean - 6) ** 2 for mean in rows) / 2
     of_columns = 3 * sum((mean - 6) ** 2 for mean in columns) / 3
     left = [
@@ -126,17 +127,21 @@ def test_a_ratio_has_fiellers_closed_interval():
     below = 4 + chance.normal(size=8)
     above = 0.5 * below + chance.normal(size=8)
     ratio = of_seeds(above, below).ratio([1, 0], [0, 1])
-    a, b, t = above.mean(), below.mean(), stats.t.ppf([0.975, 0.95], 7)
+    a = above.mean()
+    b = below.mean()
+    t = stats.t.ppf([0.975, 0.95], 7)
     (v_a, v_ab), (_, v_b) = np.cov(above, below) / 8
     # (a - r b)² = t² (v_a - 2 r v_ab + r² v_b), solved for r
-    middle, square = a * b - t**2 * v_ab, b * b - t**2 * v_b
+    middle = a * b - t**2 * v_ab
+    square = b * b - t**2 * v_b
     root = np.sqrt(middle**2 - square * (a * a - t**2 * v_a))
     expected = Interval(a / b, ((middle - root) / square)[0], *((middle + root) / square))
     assert close(ratio, expected, 1e-4)
 
 
 def test_a_bound_is_below_a_margin_where_the_contrast_is_below_0():
-    above, below = np.array([1.0, 0.0, -1.0]), np.array([1.0, -1.0, 0.0])
+    above = np.array([1.0, 0.0, -1.0])
+    below = np.array([1.0, -1.0, 0.0])
     verdicts = set()
     for seed in range(40):
         values = crossed(seed, (3, 2, 3, 80), (0.02, 0.02, 0.3, 0.2))
@@ -171,7 +176,8 @@ def random_counts(metric: str, units: int = 60) -> Counts:
 
 @pytest.mark.parametrize("metric", MEASURES)
 def test_pseudo_values_have_the_score_as_their_mean(metric):
-    measure, counts = MEASURES[metric], random_counts(metric)
+    measure = MEASURES[metric]
+    counts = random_counts(metric)
     values = pseudo_values(measure, counts)
     assert values.shape == counts.shape[:2]
     assert values.mean(1) == pytest.approx(measure.score(counts.sum(1)), abs=1e-12)
@@ -191,7 +197,8 @@ def errors(seeds: int) -> tuple[list[float], list[float]]:
     points, weights = np.polynomial.legendre.leggauss(60)
     squares = stats.chi2.ppf((points + 1) / 2, freedom) / freedom
     about = np.ones(2), np.array([freedom, 1e6]), np.eye(4, dtype=bool)[1:3], seeds
-    one_sided, two_sided = [], []
+    one_sided = []
+    two_sided = []
     for share in (0.1, 0.3, 0.6, 0.8, 0.9, 0.95, 1.0):
         parts = np.stack([squares * share, np.full_like(squares, 1 - share)], axis=1)
         intervals = [
@@ -313,13 +320,15 @@ def test_a_sum_over_tasks_adds_the_effects_of_a_seed_before_it_squares_them(shar
 
 
 def test_a_task_with_missing_units_keeps_its_mean_and_its_variance():
-    whole, part = crossed(23, (2, 1, 5, 60)), crossed(24, (2, 1, 5, 53))
+    whole = crossed(23, (2, 1, 5, 60))
+    part = crossed(24, (2, 1, 5, 53))
     units = np.delete(np.arange(60), [1, 2, 3, 5, 7, 11, 13])
     spread = Spread.over([[PseudoValues(whole), PseudoValues(part, units=units)]])
     for task, table in zip(spread.tasks, (whole, part), strict=True):
         weights = np.zeros(4)
         weights[task] = LOST
-        estimate, alone = spread.estimate(weights.tolist()), spread_of(table).estimate(LOST)
+        estimate = spread.estimate(weights.tolist())
+        alone = spread_of(table).estimate(LOST)
         assert (estimate.mean, estimate.variance) == pytest.approx(
             (alone.mean, alone.variance), rel=0.01
         )

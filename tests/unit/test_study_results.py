@@ -168,7 +168,8 @@ def test_cut_texts_are_those_of_the_slots_that_probes_see(tmp_path):
 
 
 def test_outcomes_of_the_same_texts_are_paired_whatever_other_tasks_there_are(tmp_path):
-    run, tasks = CONFIG["run"] | {"tasks": ["first"]}, {"first": CONFIG["tasks"]["first"]}
+    run = CONFIG["run"] | {"tasks": ["first"]}
+    tasks = {"first": CONFIG["tasks"]["first"]}
     both, one = (
         write_results(tmp_path / name, grids={}, **changes).outcomes_table()[1]["tasks"]["first"][
             "texts"

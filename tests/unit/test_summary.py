@@ -184,7 +184,8 @@ def test_markdown_says_what_was_used(tmp_path):
         subsets={"lookup": -0.1} | hostile,
         readings={"chunk_f1": -0.05},
     )
-    page, title = page_of(tmp_path, runs), "&lt;script&gt; \\| real"
+    page = page_of(tmp_path, runs)
+    title = "&lt;script&gt; \\| real"
     assert "Cells: validation score ± half-width of the 95% interval" in page
     for row in (
         f"| {title} | Accuracy | - | - | 0.805 ±.064 | 0.605 ±.064 | - | - | 24.8% |",

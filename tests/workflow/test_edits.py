@@ -40,7 +40,8 @@ SEED = int(os.environ.get("PAPA_TEST_SEED", "0"))
 
 SPLITS = ("train", "validation")
 TRAINING = {"learning_rate": 0.01, "batch_size": 8, "epochs": 1}
-SENTENCES, WORD_CORPUS = TINY["corpora"]["sentences"], TINY["corpora"]["words"]
+SENTENCES = TINY["corpora"]["sentences"]
+WORD_CORPUS = TINY["corpora"]["words"]
 CONFIG: dict[str, Any] = {
     "name": "walk",
     "run": TINY["run"] | {"tasks": ["animals"]},
@@ -58,7 +59,10 @@ CONLL = {
 }
 HUB = {"hub": "some/data", "config": "tiny", "first": "sentence", "slots": 13}
 RUNNING = SENTENCES | {"slots": 9}
-MODEL, CORPUS, TASK, GRID = "models.tiny", "corpora.sentences", "tasks.animals", "grids.more"
+MODEL = "models.tiny"
+CORPUS = "corpora.sentences"
+TASK = "tasks.animals"
+GRID = "grids.more"
 NEXT = {
     "models.next": {"path": "models/next"},
     "corpora.running": RUNNING | {"blocks": True},
@@ -311,16 +315,19 @@ def edit_data(kind: str, chance: random.Random) -> None:
 def test_results_after_edits_are_those_of_a_fresh_run():
     chance = random.Random(SEED)
     keys: list[str] = []
-    config, compared = CONFIG, 0
+    config = CONFIG
+    compared = 0
     assert finish(config, Path("walk")) is None
     while compared < STEPS:
-        asked, drawn = config, list[str]()
+        asked = config
+        drawn = list[str]()
         for _ in range(EDITS):
             if not keys:
                 keys = chance.sample(sorted(DRAWN), k=len(DRAWN))
             edit = edited(asked, chance.choice(DRAWN[key := keys.pop()]))
             if is_legal(edit):
-                asked, drawn = edit, [*drawn, key]
+                asked = edit
+                drawn = [*drawn, key]
         drawn.append(chance.choice(DATA_EDITS))
         edit_data(drawn[-1], chance)
         fresh = Path(f"fresh {compared}")

@@ -28,10 +28,8 @@ from papa.run.start import planned
 
 pytestmark = pytest.mark.slow
 RESULTS = Path("results/tiny")
-STATES, PROBE = (
-    "results/tiny/states/tiny-animals-*.hidden",
-    "results/cache/probe/tiny-animals-average-lambda-0-*",
-)
+STATES = "results/tiny/states/tiny-animals-*.hidden"
+PROBE = "results/cache/probe/tiny-animals-average-lambda-0-*"
 TOKENS, WEIGHTS = (
     f"results/cache/{name}-*.parquet"
     for name in ("tokenize/tiny-sentences", "learn_lambda/tiny-animals")
@@ -216,7 +214,8 @@ def test_a_fault_is_said_and_costs_nothing(computed, unfinished, tmp_path, name)
 def test_stopped_in_the_middle(computed, unfinished, number, whom, said):
     """By Ctrl-C, a machine that goes down or a kill, which reach every process, or by a kill of one process only."""
     source = unfinished.folder / "papa/method/hidden.py"
-    text, last = source.read_text(encoding="utf-8"), "        if not self._written.all():"
+    text = source.read_text(encoding="utf-8")
+    last = "        if not self._written.all():"
     assert text.count(last) == 1
     source.write_text(
         text.replace(last, f"        __import__('time').sleep(5)\n{last}"), encoding="utf-8"
@@ -391,7 +390,8 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(fresh, fresh_copy, t
     code = checkpoints.read_text(encoding="utf-8")
     checkpoints.write_text(code.replace("SECONDS = 600.0", "SECONDS = 0.0"), encoding="utf-8")
     for _ in range(KILLS):
-        begun, running = time.time(), fresh_copy.started(*command)
+        begun = time.time()
+        running = fresh_copy.started(*command)
         while not saved(fresh_copy, begun):
             assert running.poll() is None, running.communicate()
             time.sleep(0.01)

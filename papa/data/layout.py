@@ -12,7 +12,7 @@ DeBERTa is the only exception: the second separator that its tokenizer adds is l
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -153,11 +153,11 @@ def lay_out(
         for name, value in padding.items()
     }
     for row, placed in enumerate(place_texts(tokenizer, first, second, slots=slots, style=style)):
-        used = torch.tensor(placed.slots, dtype=torch.long)  # an empty text may have no token
-        for name, values in zip(
-            inputs, (placed.ids, [1] * len(used), placed.segments), strict=True
-        ):
-            inputs[name][row, used] = torch.tensor(values, dtype=torch.long)
+        # an empty text may have no token, so the type cannot be inferred
+        used = torch.tensor(placed.slots, dtype=torch.long)
+        inputs["input_ids"][row, used] = torch.tensor(placed.ids, dtype=torch.long)
+        inputs["attention_mask"][row, used] = 1
+        inputs["token_type_ids"][row, used] = torch.tensor(placed.segments, dtype=torch.long)
     return inputs
 
 
@@ -182,27 +182,32 @@ def place_texts(
         )
     template = _template(tokenizer, slots)
     split = bool(len(first)) and not isinstance(first[0], str)
-    if split and second is not None:
+    if split:
+        _check_words(tokenizer, second)
+    contiguous = style in WITHOUT_GAPS or not template.end
+    published = style == "published_code" and not contiguous
+    rooms = template.rooms(slots, second is not None, contiguous, halved=published and not split)
+    partners = [None] * len(first) if second is None else _sub_tokens(tokenizer, second, False)
+    for text, partner in zip(_sub_tokens(tokenizer, first, split), partners, strict=True):
+        placed = _place_text(template, text, partner, rooms, None if contiguous else slots)
+        if published and partner is not None:
+            before = _positions_before_move(template, len(text.ids), len(partner.ids), slots)
+            segments = [template.second_segment if slot in before else 0 for slot in placed.slots]
+            placed = replace(placed, segments=segments)
+        yield placed
+
+
+def _check_words(tokenizer: PreTrainedTokenizerBase, second: Sequence[str] | None) -> None:
+    """Raise `InputError` if lists of words have second texts, or if the tokenizer would join their words."""
+    if second is not None:
         raise InputError(
             "Lists of words were given together with second texts; leave out the second texts."
         )
-    if split and not separates_words(tokenizer):
+    if not separates_words(tokenizer):
         raise InputError(
             f"{type(tokenizer).__name__} joins the words of a list without spaces; load it with "
             "add_prefix_space=True, or use a model whose tokenizer separates words."
         )
-    contiguous = style in WITHOUT_GAPS or not template.end
-    halved = style == "published_code" and not split
-    rooms = template.rooms(slots, second is not None, contiguous, halved)
-    partners = [None] * len(first) if second is None else _sub_tokens(tokenizer, second, False)
-    for text, partner in zip(_sub_tokens(tokenizer, first, split), partners, strict=True):
-        placed = _place_text(template, text, partner, rooms, None if contiguous else slots)
-        if partner is not None and style == "published_code" and not contiguous:
-            second_text = _positions_before_move(template, len(text.ids), len(partner.ids), slots)
-            placed.segments[:] = [
-                template.second_segment if slot in second_text else 0 for slot in placed.slots
-            ]
-        yield placed
 
 
 def texts_in_blocks(
@@ -218,7 +223,8 @@ def texts_in_blocks(
         InputError: the slots leave no room for text.
     """
     template = _template(tokenizer, slots)
-    room, _ = rooms = template.rooms(slots, pairs=False, contiguous=contiguous)
+    rooms = template.rooms(slots, pairs=False, contiguous=contiguous)
+    room = rooms[0]
     waiting: list[int] = []
     left = iter(texts)
 

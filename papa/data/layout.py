@@ -56,6 +56,10 @@ class Placed:
     cut: int
     unknown: int
 
+    def in_segment(self, segment: int, slots: range) -> Placed:
+        """Return the same tokens with this segment in these slots, and 0 elsewhere."""
+        return replace(self, segments=[segment if slot in slots else 0 for slot in self.slots])
+
 
 @dataclass(frozen=True)
 class Template:
@@ -191,9 +195,8 @@ def place_texts(
     for text, partner in zip(_sub_tokens(tokenizer, first, split), partners, strict=True):
         placed = _place_text(template, text, partner, rooms, None if contiguous else slots)
         if published and partner is not None:
-            before = _positions_before_move(template, len(text.ids), len(partner.ids), slots)
-            segments = [template.second_segment if slot in before else 0 for slot in placed.slots]
-            placed = replace(placed, segments=segments)
+            second_text = _positions_before_move(template, len(text.ids), len(partner.ids), slots)
+            placed = placed.in_segment(template.second_segment, second_text)
         yield placed
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby, islice
 from pathlib import Path
@@ -63,43 +64,72 @@ def tokenize_corpus(jobs: Sequence[Job[Tokenize]]) -> str:
         )
     tokenizer = tokenizer_of(folder, model, words)
     sizes = sizes_of_model(folder, model)
-    rows = (_blocks if settings.blocks else _laid_out)(tokenizer, texts, settings.slots, style)
+    lay_out = _blocks if settings.blocks else _laid_out
+    rows = lay_out(tokenizer, texts, settings.slots, style)
     schema = _schema(words)
-    counts = Counter[str]()
-    number = Counter[str]()
-    cut = Counter[str]()
-    unknown = Counter[str]()
+    counts = Counts()
     meaningless = without_meaning(tokenizer)
 
     def counted() -> Iterator[PlacedRow]:
         for split, row, placed in rows:
-            if (largest := max(placed.ids, default=0)) >= sizes["vocabulary"]:
+            largest = max(placed.ids, default=0)
+            if largest >= sizes["vocabulary"]:
                 raise beyond_embedding(tokenizer, largest, model, f"row {row} of the {split} split")
             if not placed.ids:
                 raise InputError(
                     f"Row {row} of the {split} split has no token for model {model}; leave it out."
                 )
-            counts.update(tokens=len(placed.ids), unknown=placed.unknown)
-            number[split] += 1
-            cut[split] += placed.cut > 0
-            unknown[split] += meaningless.issuperset(placed.ids)
+            counts.add(split, placed, meaningless)
             yield split, row, placed
 
-    facts = {"sizes": sizes, "slots": settings.slots, "style": style, "rows": number, "cut": cut}
-    facts["unknown"] = unknown
+    # the counts are complete when the rows are written; only then are the facts read
+    facts = {"sizes": sizes, "slots": settings.slots, "style": style, "rows": counts.rows}
+    facts |= {"cut": counts.cut, "unknown": counts.meaningless}
     write_groups(_groups(counted(), schema), schema, job.output, facts, job.record)
-    unit = "block" if settings.blocks else "example"
-    report = f"laid out {count(number.total(), unit)}, {counts['tokens']:,} tokens in {settings.slots} slots; "
-    report += f"{count(cut.total(), unit)} cut"
-    if cut.total() > 0.01 * number.total():
-        report += f". {WARNING}that is more than 1%; set more `slots`"
-    if unknown.total() > 0.01 * number.total():
-        report += (
-            f". {WARNING}{count(unknown.total(), unit)} with only {meaningless_tokens(tokenizer)}"
+    return counts.report("block" if settings.blocks else "example", settings.slots, tokenizer)
+
+
+@dataclass
+class Counts:
+    """Counts of laid out rows.
+
+    Args:
+        rows: rows by split.
+        cut: rows by split of which tokens were cut off.
+        meaningless: rows by split that have only tokens without meaning.
+        tokens: tokens in all rows.
+        unknown: words in all rows for which the tokenizer has no token.
+    """
+
+    rows: Counter[str] = field(default_factory=Counter)
+    cut: Counter[str] = field(default_factory=Counter)
+    meaningless: Counter[str] = field(default_factory=Counter)
+    tokens: int = 0
+    unknown: int = 0
+
+    def add(self, split: str, row: Placed, meaningless: set[int]) -> None:
+        """Count a row; `meaningless` has the tokens without meaning."""
+        self.rows[split] += 1
+        self.cut[split] += row.cut > 0
+        self.meaningless[split] += meaningless.issuperset(row.ids)
+        self.tokens += len(row.ids)
+        self.unknown += row.unknown
+
+    def report(self, unit: str, slots: int, tokenizer: PreTrainedTokenizerBase) -> str:
+        """Return the line of the job, with a warning if many rows lost tokens or have none with a meaning."""
+        many = 0.01 * self.rows.total()
+        report = (
+            f"laid out {count(self.rows.total(), unit)}, {self.tokens:,} tokens in {slots} slots; "
         )
-    if counts["unknown"]:
-        report += f". {WARNING}{count(counts['unknown'], 'word')} without a token became {tokenizer.unk_token}"
-    return report
+        report += f"{count(self.cut.total(), unit)} cut"
+        if self.cut.total() > many:
+            report += f". {WARNING}that is more than 1%; set more `slots`"
+        if self.meaningless.total() > many:
+            without = count(self.meaningless.total(), unit)
+            report += f". {WARNING}{without} with only {meaningless_tokens(tokenizer)}"
+        if self.unknown:
+            report += f". {WARNING}{count(self.unknown, 'word')} without a token became {tokenizer.unk_token}"
+        return report
 
 
 def beyond_embedding(
@@ -162,9 +192,8 @@ def tokenizer_of(folder: str, name: str = "", words: bool = False) -> PreTrained
     except Exception as error:  # malformed files raise more errors than the library documents
         raise loading_error(folder, name, "tokenizer", error) from error
     special = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
-    if (
-        len(tokenizer.get_vocab().keys() - special) < 2
-    ):  # transformers makes an empty one up if it finds no files
+    # transformers makes an empty one up if it finds no files
+    if len(tokenizer.get_vocab().keys() - special) < 2:
         raise InputError(
             f"{name or folder} has no tokenizer files; write them into {folder} with `save_pretrained`."
         )
@@ -249,9 +278,7 @@ def _schema(words: bool) -> pa.Schema:
 
 def _chunks(texts: pa.Table) -> Iterator[dict[str, list[Any]]]:
     for chunk in texts.to_batches(CHUNK_TEXTS):
-        yield dict(
-            zip(chunk.schema.names, (column.to_pylist() for column in chunk.columns), strict=True)
-        )
+        yield chunk.to_pydict()
 
 
 def _laid_out(
@@ -274,9 +301,8 @@ def _blocks(
     )
     for split, rows_of_split in groupby(rows, key=lambda row: row[0]):
         running = (text for _, text in rows_of_split)
-        for row, block in enumerate(
-            texts_in_blocks(tokenizer, running, slots, style in WITHOUT_GAPS)
-        ):
+        blocks = texts_in_blocks(tokenizer, running, slots, contiguous=style in WITHOUT_GAPS)
+        for row, block in enumerate(blocks):
             yield split, row, block
 
 

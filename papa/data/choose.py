@@ -110,7 +110,7 @@ class DataSet:
             folder: the folder of the model, whose tokenizer counts tokens; None if it is not on this machine.
             slots: the slots to use; by default enough for `FITTING_SHARE` of the texts.
         """
-        from papa.data.tokenize import meaningless_tokens
+        from papa.data.tokenize import meaningless_tokens, tokenizer_of
 
         metric = self.metric
         reasons = dict(self.reasons)
@@ -121,7 +121,8 @@ class DataSet:
         tokenizer = None
         limit = _positions(facts)
         if folder is not None:
-            tokenizer = _tokenizer(folder, "words" in self.columns)
+            name = os.path.basename(folder) or "model"
+            tokenizer = tokenizer_of(os.fspath(folder), name, words="words" in self.columns)
             limit = min(limit, tokenizer.model_max_length)
         if not self.examples:
             reasons["slots"] = "blocks of running text" if slots is None else "as given"
@@ -157,12 +158,6 @@ def _positions(facts: Facts) -> int:
     # the position ids of RoBERTa start after that of padding
     padding = facts.get("pad_token_id")
     return positions - 1 - (padding if isinstance(padding, int) else 1)
-
-
-def _tokenizer(folder: PathLike, words: bool) -> PreTrainedTokenizerBase:
-    from papa.data.tokenize import tokenizer_of
-
-    return tokenizer_of(os.fspath(folder), os.path.basename(folder) or "model", words)
 
 
 def _slots_needed(
@@ -265,9 +260,9 @@ def described(
     train = splits["train"]
     chosen = dict(roles)
     if "words" in chosen and "second" in chosen:
-        fault = f"has lists of words in column {chosen['words']}, which have no second text"
         raise InputError(
-            f"{train.source} {fault}; leave out the column {chosen['second']} as second."
+            f"{train.source} has lists of words in column {chosen['words']}, which have no second text; leave out the "
+            f"column {chosen['second']} as second."
         )
     unused = [name for name in train.names if name and name not in chosen.values()]
     if "label" not in chosen:
@@ -379,8 +374,11 @@ def _check_text(columns: Columns, first: str, others: Sequence[str]) -> None:
     """Ask whether a column has texts if other columns could have its words, or the second texts of pairs."""
     word = next((name for name in others if _has_words(columns, name)), None)
     if word is not None and _repeats(columns, first):
-        fault = f"could have a word of a sentence in each row (in {word}), because most values of {first} repeat"
-        raise _question(columns, "first", f"{fault} (write such words as CoNLL)")
+        fault = (
+            f"could have a word of a sentence in each row (in {word}), because most values of {first} repeat "
+            "(write such words as CoNLL)"
+        )
+        raise _question(columns, "first", fault)
     for name in others:
         if _is_pair(first, name) or _is_pair(name, first):
             fault = f"could have texts in {first}, or pairs in {first} and {name}"
@@ -424,9 +422,10 @@ def _words(columns: Columns, lists: Sequence[str], label: str, given: str | None
     """Return the column of words: the `given` one, or one with a usual name, or the only one that can be."""
     others = [given] if given else [name for name in lists if name != label]
     if not any(map(columns.is_list, others)):
-        fault = f"{columns.source} has a list of labels for each text in column {label}"
-        advice = "papa predicts one class per text (no multi-label tasks); write one label per text"
-        raise InputError(f"{fault}, but {advice}.")
+        raise InputError(
+            f"{columns.source} has a list of labels for each text in column {label}, but papa predicts one class per "
+            "text (no multi-label tasks); write one label per text."
+        )
     named = [name for name in others if _plain(name) in WORDS]
     return given or _only(columns, named or others, "first", "the words")
 

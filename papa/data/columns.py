@@ -121,9 +121,10 @@ class Columns:
         """Return whole numbers that a program wrote with a point, without it; raise `InputError` for other numbers."""
         scores = sorted(text for text in numbers if float(text) % 1)
         if scores:
-            fault = f"contains numbers such as {scores[0]}, but papa predicts classes and has no regression"
-            advice = "write whole numbers or names, or list all classes under `labels`"
-            raise InputError(f"Column {name} of {self.source} {fault}; {advice}.")
+            raise InputError(
+                f"Column {name} of {self.source} contains numbers such as {scores[0]}, but papa predicts classes and "
+                "has no regression; write whole numbers or names, or list all classes under `labels`."
+            )
         return {text: str(int(float(text))) for text in numbers if not _is_number(text)}
 
     def _refuse_missing(
@@ -210,9 +211,9 @@ class Columns:
         for name in names:
             values = self._column(name).to_pylist()
             if len(name) > 40 or NUMBER.fullmatch(name) or name in values:
-                fault = f"seems to have no line of column names, because {shortened(name)} in its first line is a value"
                 raise InputError(
-                    f"{self.source} {fault}; add this line, or list names under `columns` in a config."
+                    f"{self.source} seems to have no line of column names, because {shortened(name)} in its first line "
+                    "is a value; add this line, or list names under `columns` in a config."
                 )
 
     def is_list(self, name: str) -> bool:
@@ -228,8 +229,10 @@ class Columns:
         if kinds and _kind(column.type) not in kinds:
             is_object = PurePath(self.source).suffix in (".json", ".jsonl") and len(column) == 1
             advice = f"; {ONE_OBJECT_PER_ROW}" if is_object else ""
-            fault = f"contains {listing([str(column.type)], 60)}, but it must contain {expected}{advice}"
-            raise InputError(f"Column {name} of {self.source} {fault}.")
+            raise InputError(
+                f"Column {name} of {self.source} contains {listing([str(column.type)], 60)}, but it must contain "
+                f"{expected}{advice}."
+            )
         return column
 
     def _refuse_unprintable(self, names: Sequence[Sequence[str]], column: str, role: str) -> None:

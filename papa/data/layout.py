@@ -151,18 +151,16 @@ def lay_out(
             raise InputError(
                 "Texts must be strings, or each a list of words; pairs are two lists, first and second."
             )
-    padding = {"input_ids": tokenizer.pad_token_id or 0, "attention_mask": 0, "token_type_ids": 0}
-    inputs = {
-        name: torch.full((len(first), slots), value, dtype=torch.long)
-        for name, value in padding.items()
-    }
+    ids = torch.full((len(first), slots), tokenizer.pad_token_id or 0)
+    mask = torch.zeros_like(ids)
+    segments = torch.zeros_like(ids)
     for row, placed in enumerate(place_texts(tokenizer, first, second, slots=slots, style=style)):
         # an empty text may have no token, so the type cannot be inferred
         used = torch.tensor(placed.slots, dtype=torch.long)
-        inputs["input_ids"][row, used] = torch.tensor(placed.ids, dtype=torch.long)
-        inputs["attention_mask"][row, used] = 1
-        inputs["token_type_ids"][row, used] = torch.tensor(placed.segments, dtype=torch.long)
-    return inputs
+        ids[row, used] = torch.tensor(placed.ids, dtype=torch.long)
+        mask[row, used] = 1
+        segments[row, used] = torch.tensor(placed.segments, dtype=torch.long)
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
 
 
 def place_texts(
@@ -267,22 +265,19 @@ def _sub_tokens(
         "add_special_tokens": False,
         "return_attention_mask": False,
         "return_token_type_ids": False,
+        "verbose": False,
     }
     if not len(texts):
         return []
     if not split:
-        return [
-            SubTokens(ids, []) for ids in tokenizer([*texts], **options, verbose=False)["input_ids"]
-        ]
+        return [SubTokens(ids, []) for ids in tokenizer([*texts], **options)["input_ids"]]
     if not tokenizer.is_fast:  # it does not return the word of each token
         ids_of = {
             word: tokenizer(word, **options)["input_ids"]
             for word in {word for words in texts for word in words}
         }
         return [_joined(words, [ids_of[word] for word in words], tokenizer) for words in texts]
-    encoded = tokenizer(
-        [[*words] for words in texts], is_split_into_words=True, **options, verbose=False
-    )
+    encoded = tokenizer([[*words] for words in texts], is_split_into_words=True, **options)
     joined = []
     for row, words in enumerate(texts):
         ids_of_words: list[list[int]] = [[] for _ in words]

@@ -141,8 +141,11 @@ def _check_mask(ids: Tensor, mask: Tensor, pad_id: int | None) -> None:
         raise InputError(
             f"Example {int(empty.nonzero()[0])} has no real token in its attention_mask."
         )
-    if pad_id is not None and not torch.equal(real, ids != pad_id):
-        row, slot = ((ids != pad_id) != real).nonzero()[0].tolist()
+    if pad_id is None:
+        return
+    wrong = (ids != pad_id) != real
+    if wrong.any():
+        row, slot = wrong.nonzero()[0].tolist()
         by_id, by_mask = ("padding", "a token") if real[row, slot] else ("a token", "padding")
         raise InputError(
             f"input_ids and attention_mask disagree in example {row}, slot {slot}: "

@@ -90,13 +90,18 @@ def class_names_of(features: object) -> dict[str, list[str]]:
     """Map each column of class numbers, or of lists of them, to the class names that `datasets` has recorded."""
     names = {}
     for column, feature in features.items() if isinstance(features, Mapping) else ():
-        while (isinstance(feature, list) and feature) or (
-            isinstance(feature, Mapping) and "feature" in feature
-        ):
-            feature = feature[0] if isinstance(feature, list) else feature["feature"]
-        if isinstance(feature, Mapping) and feature.get("_type") == "ClassLabel":
-            names[column] = [str(name) for name in feature.get("names") or ()]
-    return {column: classes for column, classes in names.items() if classes}
+        if classes := _classes(feature):
+            names[column] = classes
+    return names
+
+
+def _classes(feature: object) -> list[str]:
+    match feature:
+        case [inner, *_] | {"feature": inner}:
+            return _classes(inner)
+        case {"_type": "ClassLabel", "names": [*names]}:
+            return [str(name) for name in names]
+    return []
 
 
 def _is_wanted(column: str, wanted: Collection[str] | None) -> bool:
@@ -208,9 +213,10 @@ def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str]
 def _check_record(path: Path, number: int, record: Sequence[str], names: Sequence[str]) -> None:
     """Raise `InputError` unless a row has a value for each name, and is not the line of names again."""
     if len(record) != len(names):
-        problem = f"{path} line {number} has {count(len(record), 'value')} for {count(len(names), 'column')}"
-        advice = "write one value per column; only .csv has quotes for commas inside"
-        raise InputError(f"{problem} ({listing(names)}); {advice}.")
+        raise InputError(
+            f"{path} line {number} has {count(len(record), 'value')} for {count(len(names), 'column')} "
+            f"({listing(names)}); write one value per column; only .csv has quotes for commas inside."
+        )
     # a file that was appended may begin with a byte order mark
     pairs = zip(record, names, strict=True)
     repeated = all(value.strip("\ufeff ") == name for value, name in pairs)
@@ -260,20 +266,21 @@ def _records(path: Path, tabs: bool) -> Iterator[tuple[int, list[str]]]:
                 yield begin, record
             begin = reader.line_num + 1
     except csv.Error as error:
-        problem = f"{path} line {begin} begins a row with a wrong quote ({error})"
-        raise InputError(f"{problem}; close each quote, and double those inside quotes.") from error
+        raise InputError(
+            f"{path} line {begin} begins a row with a wrong quote ({error}); close each quote, and double those inside "
+            "quotes."
+        ) from error
 
 
 def _read_lines(path: Path, wanted: object, _: object) -> Columns:
     """Read each line as a text, into the column `text`; skip blank lines."""
-    rows = [
-        (number, line.rstrip("\n"))
-        for number, line in enumerate(_lines(path), start=1)
-        if line.strip()
-    ]
-    texts = [text for _, text in rows]
+    texts = list[str]()
+    numbers = array("q")
+    for number, line in enumerate(_lines(path), start=1):
+        if line.strip():
+            texts.append(line.rstrip("\n"))
+            numbers.append(number)
     _refuse_tagged(path, texts)
-    numbers = array("q", (number for number, _ in rows))
     return Columns(str(path), _table(path, ["text"], [texts]), ["text"], lines=numbers)
 
 
@@ -302,18 +309,18 @@ def _read_conll(path: Path, _: object, columns: Sequence[str] | None) -> Columns
     width = len(words[0])
     numbered = width > 1 and all(map(_numbers_words, first))
     if path.suffix.lower() == ".conllu" and not (numbered and width == len(CONLLU)):
-        problem = f"{path} line {lines[0]} begins no sentence of CoNLL-U, which has ten columns separated by tabs"
         raise InputError(
-            f"{problem}, and numbers the words in the first; correct the file, or name it .conll."
+            f"{path} line {lines[0]} begins no sentence of CoNLL-U, which has ten columns separated by tabs, and "
+            "numbers the words in the first; correct the file, or name it .conll."
         )
     if numbered:
         first = [[number for number in each if number.isdigit()] for each in first]
         words = [word for word in words if word[0].isdigit()]
     names = list(columns or _names(first, width, numbered))
     if len(names) != width:
-        listed = f"the corpus lists {len(names)} (`columns`: {listing(names)})"
         raise InputError(
-            f"{path} has {count(width, 'column')}, but {listed}; list a name for each column."
+            f"{path} has {count(width, 'column')}, but the corpus lists {len(names)} (`columns`: {listing(names)}); "
+            "list a name for each column."
         )
     offsets = pa.array(accumulate(map(len, first), initial=0), pa.int32())
     arrays = [
@@ -370,9 +377,9 @@ def _words(path: Path) -> tuple[list[tuple[str, ...]], list[int], Sequence[int]]
                 continue
         fields = _fields(line)
         if len(fields) != width:
-            problem = f"{path} line {number} has {count(len(fields), 'column')}, but the lines above it have {width}"
             raise InputError(
-                f"{problem}: {shortened(line)}; write the same number of columns in all lines."
+                f"{path} line {number} has {count(len(fields), 'column')}, but the lines above it have {width}: "
+                f"{shortened(line)}; write the same number of columns in all lines."
             )
         if not inside:
             starts.append(len(words))
@@ -454,8 +461,10 @@ def _table(path: Path, names: Sequence[str], columns: Sequence[Sequence[object]]
         try:
             arrays.append(pa.array(values))
         except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
-            problem = f"Column {name} of {path} has a value of another type, too large or no text ({first_line(error)})"
-            raise InputError(f"{problem}; use one type in all rows.") from error
+            raise InputError(
+                f"Column {name} of {path} has a value of another type, too large or no text ({first_line(error)}); use "
+                "one type in all rows."
+            ) from error
     return pa.Table.from_arrays(arrays, names=list(names))
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby, islice
 from pathlib import Path
@@ -67,8 +66,7 @@ def tokenize_corpus(jobs: Sequence[Job[Tokenize]]) -> str:
     lay_out = _blocks if settings.blocks else _laid_out
     rows = lay_out(tokenizer, texts, settings.slots, style)
     schema = _schema(words)
-    counts = Counts()
-    meaningless = without_meaning(tokenizer)
+    counts = Counts(tokenizer)
 
     def counted() -> Iterator[PlacedRow]:
         for split, row, placed in rows:
@@ -79,56 +77,54 @@ def tokenize_corpus(jobs: Sequence[Job[Tokenize]]) -> str:
                 raise InputError(
                     f"Row {row} of the {split} split has no token for model {model}; leave it out."
                 )
-            counts.add(split, placed, meaningless)
+            counts.add(split, placed)
             yield split, row, placed
 
     # the counts are complete when the rows are written; only then are the facts read
     facts = {"sizes": sizes, "slots": settings.slots, "style": style, "rows": counts.rows}
-    facts |= {"cut": counts.cut, "unknown": counts.meaningless}
+    facts |= {"cut": counts.cut, "unknown": counts.unknown}
     write_groups(_groups(counted(), schema), schema, job.output, facts, job.record)
-    return counts.report("block" if settings.blocks else "example", settings.slots, tokenizer)
+    return counts.report("block" if settings.blocks else "example", settings.slots)
 
 
-@dataclass
 class Counts:
     """Counts of laid out rows.
 
-    Args:
-        rows: rows by split.
-        cut: rows by split of which tokens were cut off.
-        meaningless: rows by split that have only tokens without meaning.
-        tokens: tokens in all rows.
-        unknown: words in all rows for which the tokenizer has no token.
+    By split, `rows` counts rows, `cut` those of which tokens were cut off, and `unknown` those that have only tokens
+    without meaning. `tokens` counts tokens, and `unknown_words` words for which the tokenizer has no token.
     """
 
-    rows: Counter[str] = field(default_factory=Counter)
-    cut: Counter[str] = field(default_factory=Counter)
-    meaningless: Counter[str] = field(default_factory=Counter)
-    tokens: int = 0
-    unknown: int = 0
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        self.tokenizer = tokenizer
+        self.meaningless = without_meaning(tokenizer)
+        self.rows = Counter[str]()
+        self.cut = Counter[str]()
+        self.unknown = Counter[str]()
+        self.tokens = 0
+        self.unknown_words = 0
 
-    def add(self, split: str, row: Placed, meaningless: set[int]) -> None:
-        """Count a row; `meaningless` has the tokens without meaning."""
+    def add(self, split: str, row: Placed) -> None:
         self.rows[split] += 1
         self.cut[split] += row.cut > 0
-        self.meaningless[split] += meaningless.issuperset(row.ids)
+        self.unknown[split] += self.meaningless.issuperset(row.ids)
         self.tokens += len(row.ids)
-        self.unknown += row.unknown
+        self.unknown_words += row.unknown
 
-    def report(self, unit: str, slots: int, tokenizer: PreTrainedTokenizerBase) -> str:
+    def report(self, unit: str, slots: int) -> str:
         """Return the line of the job, with a warning if many rows lost tokens or have none with a meaning."""
-        many = 0.01 * self.rows.total()
-        report = (
-            f"laid out {count(self.rows.total(), unit)}, {self.tokens:,} tokens in {slots} slots; "
-        )
-        report += f"{count(self.cut.total(), unit)} cut"
-        if self.cut.total() > many:
+        rows = self.rows.total()
+        cut = self.cut.total()
+        unknown = self.unknown.total()
+        report = f"laid out {count(rows, unit)}, {self.tokens:,} tokens in {slots} slots; {count(cut, unit)} cut"
+        if cut > 0.01 * rows:
             report += f". {WARNING}that is more than 1%; set more `slots`"
-        if self.meaningless.total() > many:
-            without = count(self.meaningless.total(), unit)
-            report += f". {WARNING}{without} with only {meaningless_tokens(tokenizer)}"
-        if self.unknown:
-            report += f". {WARNING}{count(self.unknown, 'word')} without a token became {tokenizer.unk_token}"
+        if unknown > 0.01 * rows:
+            report += (
+                f". {WARNING}{count(unknown, unit)} with only {meaningless_tokens(self.tokenizer)}"
+            )
+        if self.unknown_words:
+            words = count(self.unknown_words, "word")
+            report += f". {WARNING}{words} without a token became {self.tokenizer.unk_token}"
         return report
 
 
@@ -156,8 +152,9 @@ def check_tokenizer(
         token: index for token, index in tokenizer.get_added_vocab().items() if index >= vocabulary
     }
     for text in texts if beyond else ():
-        if token := next((token for token in beyond if token in text), None):
-            raise beyond_embedding(tokenizer, beyond[token], name, f"in the text {text[:60]!r}")
+        for token, index in beyond.items():
+            if token in text:
+                raise beyond_embedding(tokenizer, index, name, f"in the text {text[:60]!r}")
 
 
 def write_groups(

@@ -95,17 +95,22 @@ class TrainingState:
             torch.zeros_like(values) if values.grad is None else values.grad
             for values in self.parameters
         ]
-        settings = {
-            "amsgrad": False,
-            "beta1": 0.9,
-            "beta2": 0.999,
-            "weight_decay": 0.0,
-            "eps": 1e-8,
-            "maximize": False,
-        }
-        update: Callable[..., None] = adamw
-        moments = self.means, self.squares, list[Tensor](), self.counts
-        update(self.parameters, gradients, *moments, fused=True, lr=self.learning_rate, **settings)
+        adamw(
+            self.parameters,
+            gradients,
+            self.means,
+            self.squares,
+            [],
+            self.counts,
+            fused=True,
+            lr=self.learning_rate,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )
         for values in self.parameters:
             values.grad = None
         self.steps += 1
@@ -235,9 +240,9 @@ def _remaining_batches(
         rows[torch.randperm(examples, generator=generator)].split(training.batch_size)
         for _ in range(training.epochs)
     )
-    epochs, batches = divmod(steps, -(-examples // training.batch_size))
-    done = epochs * examples + batches * training.batch_size
-    return progress(islice(order, steps, None), title, examples * training.epochs, done)
+    # the batches of earlier steps are drawn, too, because each draw depends on those before it
+    done = sum(map(len, islice(order, steps)))
+    return progress(order, title, examples * training.epochs, done)
 
 
 def _fault(loss: float, parameters: Sequence[nn.Parameter]) -> str:

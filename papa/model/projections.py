@@ -127,17 +127,17 @@ def prune_projections(model: nn.Module, session: Session, run: Callable[[], Tens
         for name, module in model.named_modules()
         if type(module) in (nn.Linear, FrozenLinear)
     }
-    feeds_of: dict[str, dict[int, Feeds]] = {}
-    for (name, layer), feeds in scan(linears, session, run).items():
-        feeds_of.setdefault(name, {})[layer] = feeds
-    for name, by_layer in feeds_of.items():
+    for name, by_layer in scan(linears, session, run).items():
         model.set_submodule(name, PrunedProjection(linears[name], by_layer, session))
 
 
 def scan(
     linears: dict[str, nn.Linear], session: Session, run: Callable[[], Tensor]
-) -> dict[Call, Feeds]:
-    """Return, for each call of a linear layer that has outputs only for queries or keys, the uses of its outputs."""
+) -> dict[str, dict[int, Feeds]]:
+    """Return the uses of outputs by linear layer and call, if some of the outputs are only for queries or keys.
+
+    A call is known by the transformer layer whose attention follows it.
+    """
     trace = Trace(linears, session)
     hooks = [
         module.register_forward_hook(partial(trace.shift, name)) for name, module in linears.items()
@@ -183,10 +183,10 @@ class Trace:
         values = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
         return (weights.to(value).softmax(-1) @ values).transpose(1, 2).contiguous()
 
-    def feeds(self, output: Tensor) -> dict[Call, Feeds]:
-        """Return the uses of the outputs of each call, after a run that returned `output`."""
+    def feeds(self, output: Tensor) -> dict[str, dict[int, Feeds]]:
+        """Return the result of `scan`, after a run that returned `output`."""
         elsewhere = self._dependencies(output, list(self.shifts))
-        feeds = {}
+        feeds: dict[str, dict[int, Feeds]] = {}
         for layer, (inside, query, key) in enumerate(self.attended):
             # modules outside attention, such as a router of experts, may have uses that these tokens do not show
             within = [
@@ -201,7 +201,7 @@ class Trace:
                 # outputs without a visible use are computed anyway
                 needed = elsewhere[call] | ~(queries.any(0) | keys.any(0))
                 if call not in self.repeated and not needed.all():
-                    feeds[call] = Feeds(needed, queries, keys)
+                    feeds.setdefault(call[0], {})[layer] = Feeds(needed, queries, keys)
         return feeds
 
     def _dependencies(self, values: Tensor, calls: list[Call]) -> dict[Call, Tensor]:

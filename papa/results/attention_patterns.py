@@ -31,6 +31,9 @@ from papa.stages import AnyJob
 if TYPE_CHECKING:
     from papa.results.finished import Finished
 
+Measures = dict[str, float | None]
+"""The measures and patterns of a head, by column."""
+
 OFFSETS = (-2, -1, 0, 1, 2)
 """Offsets of diagonals, query slot - key slot: 1 is attention to the previous token, -1 to the next."""
 
@@ -131,9 +134,7 @@ def patterns(finished: Finished) -> list[Section]:
     return sections
 
 
-def measure_patterns(
-    constants: Constants, special: Sequence[int]
-) -> list[dict[str, int | float | bool | None]]:
+def measure_patterns(constants: Constants, special: Sequence[int]) -> list[Measures]:
     """Measure the patterns of each head, by layer and head, with the names in `COLUMNS` (Sec. 5.1).
 
     A head may have several patterns.
@@ -161,7 +162,7 @@ def measure_patterns(
             f"The special slots are {list(special)}; give each once, and only slots that contain tokens "
             f"({len(used)} of {constants.n}, from {int(used[0])} to {int(used[-1])})."
         )
-    rows = []
+    rows = list[Measures]()
     for layer, heads in enumerate(constants.sum):
         for head, total in enumerate(heads.double()):
             measures = _measure_head(total, counts, special)
@@ -169,9 +170,7 @@ def measure_patterns(
     return rows
 
 
-def _measure_head(
-    total: Tensor, counts: Tensor, special: Sequence[int]
-) -> dict[str, int | float | bool | None]:
+def _measure_head(total: Tensor, counts: Tensor, special: Sequence[int]) -> Measures:
     """Return the measures and the patterns of a head by column; `total` and `counts` are as in `_diagonal`."""
     slots = len(counts)
     used = counts.diagonal().nonzero().flatten()
@@ -184,11 +183,9 @@ def _measure_head(
     dominant = shares.amax(1) > THRESHOLDS["dominant_entry"]
     dominant_rows = float(weight @ dominant.double() / weight.sum())
     text = torch.tensor(sorted(set(range(slots)) - set(special)), dtype=torch.long)
-    offset, lift, diagonal = _diagonal(total, counts, text)
-    return {
-        "offset": offset,
-        "diagonal_lift": lift,
-        "diagonal_mass": diagonal,
+    diagonal = _diagonal(total, counts, text)
+    lift = diagonal["diagonal_lift"]
+    return diagonal | {
         "first_mass": first,
         "separator_mass": on_special - first,
         "special_mass": on_special,
@@ -199,9 +196,7 @@ def _measure_head(
     }
 
 
-def _diagonal(
-    total: Tensor, counts: Tensor, text: Tensor
-) -> tuple[int | None, float | None, float | None]:
+def _diagonal(total: Tensor, counts: Tensor, text: Tensor) -> Measures:
     """Return offset, lift and mean attention of a head's diagonal with the highest lift; see `measure_patterns`.
 
     `total` and `counts` are float64 `[query, key]`, and `text` has the slots without special tokens.
@@ -209,7 +204,8 @@ def _diagonal(
     even = total[:, text].sum(1) / counts[:, text].sum(1).clamp(min=1)  # E [query]
     is_text = torch.zeros(len(counts), dtype=torch.bool)
     is_text[text] = True
-    best: tuple[int | None, float | None, float | None] = (None, None, None)
+    best: Measures = dict.fromkeys(("offset", "diagonal_lift", "diagonal_mass"))
+    highest = -1.0
     for offset in sorted(OFFSETS, key=abs):
         queries = text[(text - offset >= 0) & (text - offset < len(counts))]
         queries = queries[is_text[queries - offset]]
@@ -219,8 +215,10 @@ def _diagonal(
         if spread > 0:
             lift = float(attention / spread)
             # rounding must not decide between equal lifts
-            if best[1] is None or lift > best[1] * (1 + 1e-9):
-                best = offset, lift, float(attention / weight.sum())
+            if lift > highest * (1 + 1e-9):
+                highest = lift
+                mass = float(attention / weight.sum())
+                best = {"offset": offset, "diagonal_lift": lift, "diagonal_mass": mass}
     return best
 
 

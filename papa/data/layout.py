@@ -56,10 +56,6 @@ class Placed:
     cut: int
     unknown: int
 
-    def in_segment(self, segment: int, slots: range) -> Placed:
-        """Return the same tokens with this segment in these slots, and 0 elsewhere."""
-        return replace(self, segments=[segment if slot in slots else 0 for slot in self.slots])
-
 
 @dataclass(frozen=True)
 class Template:
@@ -193,8 +189,11 @@ def place_texts(
     for text, partner in zip(_sub_tokens(tokenizer, first, split), partners, strict=True):
         placed = _place_text(template, text, partner, rooms, None if contiguous else slots)
         if published and partner is not None:
-            second_text = _positions_before_move(template, len(text.ids), len(partner.ids), slots)
-            placed = placed.in_segment(template.second_segment, second_text)
+            # the published code moves tokens to their slots, but not their segments
+            whole = template.rooms(slots, pairs=True, contiguous=True)
+            before = _place_text(template, text, partner, whole, None)
+            segment_of = dict(zip(before.slots, before.segments, strict=True))
+            placed = replace(placed, segments=[segment_of.get(slot, 0) for slot in placed.slots])
         yield placed
 
 
@@ -347,11 +346,3 @@ def _shares(first: int, second: int, room: int) -> tuple[int, int]:
         return first, second
     short = max(min(first, second, room // 2), 0)
     return (short, room - short) if first <= second else (room - short, short)
-
-
-def _positions_before_move(template: Template, first: int, second: int, slots: int) -> range:
-    """Return the positions of the second text and its end tokens before they move to their slots."""
-    room = slots - len(template.start) - len(template.between) - len(template.end)
-    first, second = _shares(first, second, room)
-    begin = len(template.start) + first + len(template.between)
-    return range(begin, begin + second + len(template.end))

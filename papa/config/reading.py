@@ -7,7 +7,8 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from itertools import pairwise
@@ -79,7 +80,8 @@ def config_of(content: object) -> Config:
     try:
         return Config.model_validate(content)
     except ValidationError as error:
-        raise InputError(_sentence(min(error.errors(include_url=False), key=_rank))) from None
+        problems = map(Problem.of, error.errors(include_url=False))
+        raise InputError(min(problems, key=Problem.rank).sentence()) from None
 
 
 def _values(value: object, where: str = "") -> Iterator[tuple[str, object]]:
@@ -138,17 +140,15 @@ def read_yaml(path: str | os.PathLike[str]) -> object:
     try:
         with open(path, encoding="utf-8") as file:
             content: object = yaml.load(file, Loader=CarefulLoader)
-        json.dumps(
-            content, default=str, skipkeys=True
-        )  # fails if a block contains itself by an alias
+        # fails if a block contains itself by an alias
+        json.dumps(content, default=str, skipkeys=True)
         return content
     except InputError:
         raise
     except OSError as error:
         raise InputError(f"{os.fspath(path)} cannot be read ({error.strerror}).") from error
-    except (
-        Exception
-    ) as error:  # PyYAML lets errors of many types through, for example those of dates and numbers
+    # PyYAML lets errors of many types through, for example those of dates and numbers
+    except Exception as error:
         why = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
             problem = " ".join(filter(None, (error.context, error.problem)))
@@ -170,10 +170,8 @@ def keys(
             block.model_fields[name].annotation for block in blocks if name in block.model_fields
         )
         if get_origin(annotation) is not tuple:
-            yield from keys(
-                _blocks_in(annotation),
-                f"{where}{name}." + "NAME." * (get_origin(annotation) is dict),
-            )
+            placeholder = "NAME." if get_origin(annotation) is dict else ""
+            yield from keys(_blocks_in(annotation), f"{where}{name}.{placeholder}")
 
 
 def _blocks_in(annotation: object) -> list[type[Block]]:
@@ -196,14 +194,9 @@ def _documented() -> dict[tuple[str, str], str]:
     descriptions = {}
     for block in (node for node in tree.body if isinstance(node, ast.ClassDef)):
         for key, below in pairwise(block.body):
-            if (
-                isinstance(key, ast.AnnAssign)
-                and isinstance(below, ast.Expr)
-                and isinstance(key.target, ast.Name)
-            ):
-                descriptions[block.name, key.target.id] = " ".join(
-                    ast.literal_eval(below.value).split()
-                )
+            match key, below:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    descriptions[block.name, name] = " ".join(text.split())
     return descriptions
 
 
@@ -219,20 +212,89 @@ TYPES = {
     "tuple_type": "a list",
 }
 """The values that a key may have, by pydantic's type of the error that another value causes."""
+BOOLEAN = re.compile("(?i)yes|no|on|off|true|false")
+POWER = re.compile("([+-]?[0-9]+)[eE]([+-]?)([0-9]+)")
+"""Texts that are meant as values: true or false in YAML, and a number with an exponent but without a point."""
 
 
-def _rank(error: ErrorDetails) -> int:
-    """Rank errors; the first is reported. What decides on the kind of a block comes before what follows."""
-    _, blocks, _ = _place(error["loc"])
-    name = error["loc"][-1] if error["loc"] else ""
-    if error["type"] == "extra_forbidden" and not any(
-        name in block.model_fields for block in blocks
-    ):
-        return 0  # it may be a misspelt key that is missing
-    if error["type"] == "missing" and len(blocks) > 1:
-        return 1
-    # of a value that may have several types, an error within the right type says more
-    return 3 if error["type"] in TYPES and not _is_key(name) else 2
+@dataclass(frozen=True)
+class Problem:
+    """An error that pydantic reports, and its place in the config.
+
+    Args:
+        error: pydantic's description.
+        where: the place as text.
+        blocks: the kinds of blocks there, first the written one.
+        description: the description of the key.
+    """
+
+    error: ErrorDetails
+    where: str
+    blocks: list[type[Block]]
+    description: str
+
+    @classmethod
+    def of(cls, error: ErrorDetails) -> Problem:
+        """Find the place of an error.
+
+        If a block may be of several kinds, pydantic names its class before its keys.
+        """
+        where = ""
+        description = ""
+        inner: list[type[Block]] = [Config]
+        blocks = inner
+        named = False
+        for part in error["loc"]:
+            if chosen := [block for block in inner if block.__name__ == part]:
+                inner = chosen + [block for block in inner if block not in chosen]
+            elif _is_key(part):
+                where = _join(where, part)
+                # an index, and a name that the user chose, are keys of no block
+                if isinstance(part, int) or named:
+                    named = False
+                    continue
+                blocks = inner
+                known = next((block for block in blocks if part in block.model_fields), None)
+                description = description_of(known, part) if known else ""
+                annotation = known.model_fields[part].annotation if known else None
+                inner = _blocks_in(annotation)
+                named = get_origin(annotation) is dict
+        return cls(error, where, blocks, description)
+
+    @property
+    def name(self) -> int | str:
+        """The last part of the place: a key, an index or pydantic's name of a type; empty for the whole config."""
+        return next(reversed(self.error["loc"]), "")
+
+    @property
+    def known(self) -> list[str]:
+        """The keys that blocks at this place may have."""
+        return list(dict.fromkeys(key for block in self.blocks for key in block.model_fields))
+
+    @property
+    def deciding(self) -> list[str]:
+        """The first required key of each kind of block, which decides on the kind."""
+        return [
+            next((key for key, field in block.model_fields.items() if field.is_required()), "")
+            for block in self.blocks
+        ]
+
+    def rank(self) -> int:
+        """Rank errors; the first is reported. What decides on the kind of a block comes before what follows."""
+        kind = self.error["type"]
+        if kind == "extra_forbidden" and self.name not in self.known:
+            return 0  # it may be a misspelt key that is missing
+        if kind == "missing" and len(self.blocks) > 1:
+            return 1
+        # of a value that may have several types, an error within the right type says more
+        return 3 if kind in TYPES and not _is_key(self.name) else 2
+
+    def sentence(self) -> str:
+        """Describe the problem in one sentence that names the key."""
+        describe = SENTENCES.get(self.error["type"])
+        if describe is None:
+            describe = _key_not_text if self.name == "[key]" else _unsuitable_value
+        return describe(self)
 
 
 def _is_key(part: int | str) -> bool:
@@ -240,89 +302,68 @@ def _is_key(part: int | str) -> bool:
     return not str(part).startswith(("constrained-", "[key]", "[name]"))
 
 
-def _place(parts: Sequence[int | str]) -> tuple[str, list[type[Block]], str]:
-    """Return a place in a config as text, the kinds of blocks there, first the written one, and the key's description.
-
-    Args:
-        parts: keys and indices; the name of a class comes before the keys of a block of one of several kinds.
-    """
-    where = ""
-    description = ""
-    inner: list[type[Block]] = [Config]
-    blocks = inner
-    named = False
-    for part in parts:
-        if chosen := [block for block in inner if block.__name__ == part]:
-            inner = chosen + [block for block in inner if block not in chosen]
-        elif _is_key(part):
-            where = _join(where, part)
-            if not isinstance(part, int) and not named:
-                blocks = inner
-                known = [block for block in blocks if part in block.model_fields]
-                description = description_of(known[0], part) if known else ""
-                annotation = known[0].model_fields[part].annotation if known else None
-                inner = _blocks_in(annotation)
-                named = get_origin(annotation) is dict
-            else:
-                named = False
-    return where, blocks, description
+def _failed_check(problem: Problem) -> str:
+    reason = str(problem.error["ctx"]["error"])
+    return f"{problem.where}: {reason}" if problem.where else reason
 
 
-def _sentence(error: ErrorDetails) -> str:
-    """Describe an error in one sentence that names the key."""
-    value = error["input"]
-    kind = error["type"]
-    name = error["loc"][-1] if error["loc"] else ""
-    where, blocks, description = _place(error["loc"])
-    # the key that is required decides on the kind of a block
-    deciding = [
-        next((key for key, field in block.model_fields.items() if field.is_required()), "")
-        for block in blocks
-    ]
-    known = list(dict.fromkeys(key for block in blocks for key in block.model_fields))
-    if kind == "value_error":
-        return f"{where}: {error['ctx']['error']}" if where else str(error["ctx"]["error"])
-    if kind == "extra_forbidden" and name in known:
-        return f"{where}: `{deciding[0]}` and `{name}` do not go together; remove one of them."
-    if kind == "extra_forbidden":
-        elsewhere = [key for key, _ in keys() if key.endswith(f".{name}")]
-        close = get_close_matches(str(name), known, 1, CLOSE) or elsewhere[:1]
-        meant = f"did you mean {close[0]}?" if close else f"valid keys are {', '.join(known)}."
-        return f"The config has an unknown key {where}; {meant}"
-    if kind == "missing" and isinstance(name, int):
-        return f"{where.rpartition('[')[0]} has too few values."
-    if kind == "missing" and len(blocks) > 1:
-        *others, last = (f"`{key}`" for key in deciding)
-        return f"{where.rpartition('.')[0]} needs {', '.join(others)} or {last}."
-    if kind == "missing":
-        return f"The config needs the key {where}: {description}."
-    if kind == "invalid_key" or name == "[key]":
-        return f"{where} is a key that YAML does not read as text; put it in quotes."
-    if kind in TYPES:
+def _superfluous_key(problem: Problem) -> str:
+    name = str(problem.name)
+    if name in problem.known:
+        return f"{problem.where}: `{problem.deciding[0]}` and `{name}` do not go together; remove one of them."
+    elsewhere = [key for key, _ in keys() if key.endswith(f".{name}")]
+    close = get_close_matches(name, problem.known, 1, CLOSE) or elsewhere
+    meant = f"did you mean {close[0]}?" if close else f"valid keys are {', '.join(problem.known)}."
+    return f"The config has an unknown key {problem.where}; {meant}"
+
+
+def _missing_key(problem: Problem) -> str:
+    if isinstance(problem.name, int):
+        return f"{problem.where.rpartition('[')[0]} has too few values."
+    if len(problem.blocks) > 1:
+        *others, last = (f"`{key}`" for key in problem.deciding)
+        return f"{problem.where.rpartition('.')[0]} needs {', '.join(others)} or {last}."
+    return f"The config needs the key {problem.where}: {problem.description}."
+
+
+def _key_not_text(problem: Problem) -> str:
+    return f"{problem.where} is a key that YAML does not read as text; put it in quotes."
+
+
+def _unsuitable_value(problem: Problem) -> str:
+    """Describe a value of a wrong type, or one that its type excludes."""
+    value = problem.error["input"]
+    if expected := TYPES.get(kind := problem.error["type"]):
         shown = "empty" if value is None else short(value)
-        return f"{where or 'The config'} must be {TYPES[kind]}, but it is {shown}{_advice(kind, value)}."
-    wrong = re.sub(r"^\w+ should", "should", error["msg"]).replace(" after validation", "")
-    return f"{where} is {short(value)}, but {wrong}{f' ({description})' if description else ''}."
+        return f"{problem.where or 'The config'} must be {expected}, but it is {shown}{_advice(kind, value)}."
+    wrong = re.sub(r"^\w+ should", "should", problem.error["msg"]).replace(" after validation", "")
+    meaning = f" ({problem.description})" if problem.description else ""
+    return f"{problem.where} is {short(value)}, but {wrong}{meaning}."
+
+
+SENTENCES: dict[str, Callable[[Problem], str]] = {
+    "value_error": _failed_check,
+    "extra_forbidden": _superfluous_key,
+    "missing": _missing_key,
+    "invalid_key": _key_not_text,
+}
+"""What describes an error, by pydantic's type of it; other types are those of unsuitable values."""
 
 
 def _advice(kind: str, value: object) -> str:
     """Say how to write a number that YAML reads as text, or a text that YAML reads as something else."""
+    text = str(value)
+    if kind == "string_type" and isinstance(value, bool):
+        return "; put it in quotes, because YAML reads yes, no, on and off as true and false"
     if kind == "string_type" and not isinstance(value, dict | list | None):
-        return (
-            "; put it in quotes"
-            + ", because YAML reads yes, no, on and off as true and false" * isinstance(value, bool)
-        )
+        return "; put it in quotes"
     if kind == "tuple_type" and isinstance(value, str | int | float):
-        return f"; write [{value}]"
-    if kind == "int_type" and re.fullmatch("[+-]?[0-9]+", str(value)):
+        return f"; write [{text}]"
+    if kind == "int_type" and re.fullmatch("[+-]?[0-9]+", text):
         return "; write it without quotes (snakemake reads numbers in a block of --config as text, papa run does not)"
-    if kind == "bool_type" and re.fullmatch("(?i)yes|no|on|off|true|false", str(value)):
-        return "; write it without quotes, or after --config as True or False" * isinstance(
-            value, str
-        )
-    if kind == "float_type" and (
-        power := re.fullmatch("([+-]?[0-9]+)[eE]([+-]?)([0-9]+)", str(value))
-    ):
+    if kind == "bool_type" and isinstance(value, str) and BOOLEAN.fullmatch(value):
+        return "; write it without quotes, or after --config as True or False"
+    if kind == "float_type" and (power := POWER.fullmatch(text)):
         return f", because YAML reads it as text; write {power[1]}.0e{power[2] or '+'}{power[3]}"
     return ""
 
@@ -340,7 +381,6 @@ def short(value: object) -> str:
 def _join(where: str, part: object) -> str:
     if isinstance(part, int):
         return f"{where}[{part}]"
-    shown = (
-        part if isinstance(part, str) and re.fullmatch("[A-Za-z0-9_-]{1,80}", part) else short(part)
-    )
+    plain = isinstance(part, str) and re.fullmatch("[A-Za-z0-9_-]{1,80}", part)
+    shown = str(part) if plain else short(part)
     return f"{where}.{shown}" if where else shown

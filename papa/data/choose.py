@@ -110,7 +110,7 @@ class DataSet:
             folder: the folder of the model, whose tokenizer counts tokens; None if it is not on this machine.
             slots: the slots to use; by default enough for `FITTING_SHARE` of the texts.
         """
-        from papa.data.tokenize import meaningless_tokens
+        from papa.data.tokenize import meaningless_tokens, tokenizer_of
 
         metric = self.metric
         reasons = dict(self.reasons)
@@ -121,7 +121,8 @@ class DataSet:
         tokenizer = None
         limit = _positions(facts)
         if folder is not None:
-            tokenizer = _tokenizer(folder, "words" in self.columns)
+            name = os.path.basename(folder) or "model"
+            tokenizer = tokenizer_of(os.fspath(folder), name, words="words" in self.columns)
             limit = min(limit, tokenizer.model_max_length)
         if not self.examples:
             reasons["slots"] = "blocks of running text" if slots is None else "as given"
@@ -152,17 +153,11 @@ def _positions(facts: Facts) -> int:
     positions = next((facts[name] for name in POSITIONS if facts.get(name)), None)
     if not isinstance(positions, int) or positions < 1:
         return MAXIMUM_SLOTS
-    padding = facts.get("pad_token_id")
+    if "roberta" not in str(facts.get("model_type")):
+        return positions
     # the position ids of RoBERTa start after that of padding
-    return positions - ("roberta" in str(facts.get("model_type"))) * (
-        1 + (padding if isinstance(padding, int) else 1)
-    )
-
-
-def _tokenizer(folder: PathLike, words: bool) -> PreTrainedTokenizerBase:
-    from papa.data.tokenize import tokenizer_of
-
-    return tokenizer_of(os.fspath(folder), os.path.basename(folder) or "model", words)
+    padding = facts.get("pad_token_id")
+    return positions - 1 - (padding if isinstance(padding, int) else 1)
 
 
 def _slots_needed(
@@ -198,7 +193,8 @@ def _tokens(
     texts: Sequence[Example], tokenizer: PreTrainedTokenizerBase | None
 ) -> Sequence[Sequence[object]]:
     """Return the tokens of texts or lists of words, or estimate them."""
-    if tokenizer is None:  # a token has about five letters, or one if words have no spaces
+    if tokenizer is None:
+        # a token has about five letters, or one if words have no spaces
         joined = (text if isinstance(text, str) else " ".join(text) for text in texts)
         return [re.findall(rf"{UNSPACED}|\w{{1,5}}|[^\w\s]", text) for text in joined]
     split = not isinstance(texts[0], str)
@@ -239,12 +235,11 @@ def data_in_files(
     if wanted.changes_rows:
         given = {os.path.realpath(file) for file in files.values() if os.path.isfile(file)}
         files = {split: os.fspath(target).replace("{}", split) for split in SPLITS}
-        if taken := next(
-            (file for file in files.values() if os.path.realpath(file) in given), None
-        ):
-            raise InputError(
-                f"{taken} would be replaced by the rows that are left; choose another folder."
-            )
+        for file in files.values():
+            if os.path.realpath(file) in given:
+                raise InputError(
+                    f"{file} would be replaced by the rows that are left; choose another folder."
+                )
     data = described(splits, files, roles, wanted.labels)
     return replace(data, notes=notes, unwritten=splits if wanted.changes_rows else {})
 
@@ -265,9 +260,9 @@ def described(
     train = splits["train"]
     chosen = dict(roles)
     if "words" in chosen and "second" in chosen:
-        fault = f"has lists of words in column {chosen['words']}, which have no second text"
         raise InputError(
-            f"{train.source} {fault}; leave out the column {chosen['second']} as second."
+            f"{train.source} has lists of words in column {chosen['words']}, which have no second text; leave out the "
+            f"column {chosen['second']} as second."
         )
     unused = [name for name in train.names if name and name not in chosen.values()]
     if "label" not in chosen:
@@ -275,11 +270,11 @@ def described(
             "running text without labels: masked language modelling, in blocks that fill the slots"
         )
         return DataSet(
-            files,
-            chosen,
-            MASKED.usual_metric,
-            train.table.num_rows,
-            {"metric": reason},
+            files=files,
+            columns=chosen,
+            metric=MASKED.usual_metric,
+            training_rows=train.table.num_rows,
+            reasons={"metric": reason},
             unused=unused,
         )
     for columns in list(splits.values())[::-1]:  # the training split last
@@ -293,9 +288,15 @@ def described(
             f"{distinct:,} different first texts in {rows:,} pairs, so intervals resample texts"
         )
     metric, reasons["metric"] = _metric(classes, "words" in chosen)
-    sample = examples[:: max(1, rows // SAMPLED_ROWS)]
     return DataSet(
-        files, chosen, metric, rows, reasons, unused=unused, labels=labels, examples=sample
+        files=files,
+        columns=chosen,
+        metric=metric,
+        training_rows=rows,
+        reasons=reasons,
+        unused=unused,
+        labels=labels,
+        examples=examples[:: max(1, rows // SAMPLED_ROWS)],
     )
 
 
@@ -305,17 +306,13 @@ def _metric(labels: Sequence[Sequence[str]], words: bool) -> tuple[str, str]:
         misfit = METRICS["entity_f1"].misfit(sorted(counts))
         if misfit is None and counts.keys() != {"O"}:
             return "entity_f1", "labels are O, B-, I- and the like; alternative: token_accuracy"
-        return (
-            "token_accuracy",
-            f"{count(len(counts), 'label')} of words; entity_f1 {misfit or 'needs entities'}",
-        )
-    [(most, rows)] = counts.most_common(1)
+        reason = f"{count(len(counts), 'label')} of words; entity_f1 {misfit or 'needs entities'}"
+        return "token_accuracy", reason
+    label, rows = counts.most_common()[0]
     share = rows / counts.total()
     if len(counts) == 2 and share > MAJORITY:
-        return (
-            "matthews_correlation",
-            f"{share:.0%} of the rows are {most!r}, so always guessing it is often right",
-        )
+        reason = f"{share:.0%} of the rows are {label!r}, so always guessing it is often right"
+        return "matthews_correlation", reason
     reason = f"{len(counts)} labels, the most common in {share:.0%} of the rows; or f1, matthews_correlation"
     return "accuracy", reason
 
@@ -337,23 +334,33 @@ def roles_of(columns: Columns, given: Mapping[str, str]) -> dict[str, str]:
     lists = [name for name in usable if columns.is_list(name)]
     lists = [name for name in lists if isinstance(_values(columns, name)[0], str)]
     label = given.get("label") or _label(columns, usable, lists)
-    second = {"second": given["second"]} if "second" in given else {}
+    roles = {role: given[role] for role in ("first", "second") if role in given}
     if columns.is_list(label):
-        words = _words(columns, lists, label, given.get("first"))
-        return {"words": words, **second, "label": label}
+        words = _words(columns, lists, label, roles.pop("first", None))
+        return {"words": words, **roles, "label": label}
     others = [name for name in usable if name != label]
     texts = [name for name in others if name not in lists and _has_texts(columns, name, given)]
-    if given.keys() & {"first", "second"}:
+    return _texts(columns, texts, others, roles) | {"label": label}
+
+
+def _texts(
+    columns: Columns, texts: Sequence[str], others: Sequence[str], given: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the columns of texts by role.
+
+    These are `given`, or the two of `texts` that are a known pair, or the only one if no other column makes it unsure.
+    """
+    if given:
         left = [name for name in texts if name not in given.values()]
         first = given.get("first") or _only(columns, left, "first", "a text")
-        return {"first": first, **second, "label": label}
-    pairs = [(a, b) for a in texts for b in texts if len(texts) == 2 and _is_pair(a, b)]
-    if pairs:
-        first, partner = pairs[0]
-        return {"first": first, "second": partner, "label": label}
+        return {"first": first, **given}
+    if len(texts) == 2:
+        for first, second in (texts, texts[::-1]):
+            if _is_pair(first, second):
+                return {"first": first, "second": second}
     first = _only(columns, texts, "first", "a text")
     _check_text(columns, first, [name for name in others if name != first])
-    return {"first": first, "label": label}
+    return {"first": first}
 
 
 def _has_texts(columns: Columns, name: str, given: Mapping[str, str]) -> bool:
@@ -367,8 +374,11 @@ def _check_text(columns: Columns, first: str, others: Sequence[str]) -> None:
     """Ask whether a column has texts if other columns could have its words, or the second texts of pairs."""
     word = next((name for name in others if _has_words(columns, name)), None)
     if word is not None and _repeats(columns, first):
-        fault = f"could have a word of a sentence in each row (in {word}), because most values of {first} repeat"
-        raise _question(columns, "first", f"{fault} (write such words as CoNLL)")
+        fault = (
+            f"could have a word of a sentence in each row (in {word}), because most values of {first} repeat "
+            "(write such words as CoNLL)"
+        )
+        raise _question(columns, "first", fault)
     for name in others:
         if _is_pair(first, name) or _is_pair(name, first):
             fault = f"could have texts in {first}, or pairs in {first} and {name}"
@@ -395,17 +405,16 @@ def _label(columns: Columns, usable: Sequence[str], lists: Sequence[str]) -> str
     named = []
     for name in usable:
         values = _values(columns, name)
-        if _plain(name) in LABELS and 2 * len(set(map(str, values))) <= max(
-            len(values), 4
-        ):  # each twice on average
+        distinct = len(set(map(str, values)))
+        # each label occurs twice on average, unless there are very few rows
+        if _plain(name) in LABELS and 2 * distinct <= max(len(values), 4):
             named.append(name)
-    if not lists:  # a list of labels for each text is no label
-        return _only(
-            columns, [name for name in named if not columns.is_list(name)], "label", "the label"
-        )
-    next_to_words = (
-        len(usable) == len(lists) == 2 and _plain(usable[0]) in WORDS
-    )  # tags may also come first
+    if not lists:
+        # a list of labels for each text is no label
+        single = [name for name in named if not columns.is_list(name)]
+        return _only(columns, single, "label", "the label")
+    # tags may also come first
+    next_to_words = len(usable) == len(lists) == 2 and _plain(usable[0]) in WORDS
     return _only(columns, usable[1:] if next_to_words else named, "label", "the label")
 
 
@@ -413,9 +422,10 @@ def _words(columns: Columns, lists: Sequence[str], label: str, given: str | None
     """Return the column of words: the `given` one, or one with a usual name, or the only one that can be."""
     others = [given] if given else [name for name in lists if name != label]
     if not any(map(columns.is_list, others)):
-        fault = f"{columns.source} has a list of labels for each text in column {label}"
-        advice = "papa predicts one class per text (no multi-label tasks); write one label per text"
-        raise InputError(f"{fault}, but {advice}.")
+        raise InputError(
+            f"{columns.source} has a list of labels for each text in column {label}, but papa predicts one class per "
+            "text (no multi-label tasks); write one label per text."
+        )
     named = [name for name in others if _plain(name) in WORDS]
     return given or _only(columns, named or others, "first", "the words")
 
@@ -423,24 +433,19 @@ def _words(columns: Columns, lists: Sequence[str], label: str, given: str | None
 def _only(columns: Columns, names: Sequence[str], role: str, meaning: str) -> str:
     if len(names) == 1:
         return names[0]
-    fault = (
-        f"could have {meaning} in {' or '.join(names[:3])}"
-        if names
-        else f"has no column that is surely {meaning}"
-    )
+    fault = f"has no column that is surely {meaning}"
+    if names:
+        fault = f"could have {meaning} in {' or '.join(names[:3])}"
     raise _question(columns, role, fault)
 
 
 def _question(columns: Columns, role: str, fault: str) -> InputError:
-    more = (
-        " (and second=COLUMN for pairs)"
-        if role == "first"
-        else " (running text has only the column text)"
-    )
-    advice = f"--column {role}=COLUMN{more}"
+    more = "running text has only the column text"
+    if role == "first":
+        more = "and second=COLUMN for pairs"
     return InputError(
-        f"{columns.source} {fault}; give {advice}, or columns={{{role!r}: COLUMN}} in Python. Its columns: "
-        f"{listing(columns.names)}."
+        f"{columns.source} {fault}; give --column {role}=COLUMN ({more}), or columns={{{role!r}: COLUMN}} in Python. "
+        f"Its columns: {listing(columns.names)}."
     )
 
 
@@ -453,19 +458,15 @@ def _is_pair(first: str, second: str) -> bool:
     a = _plain(first)
     b = _plain(second)
     numbered = "1" in a and a.replace("1", "2") == b
-    return (
-        f"{a}-{b}" in PAIRS.split()
-        or numbered
-        or (a[:-1] == b[:-1] and a[-2:] == "_a" and b[-2:] == "_b")
-    )
+    lettered = a.endswith("_a") and b == f"{a[:-1]}b"
+    return numbered or lettered or f"{a}-{b}" in PAIRS.split()
 
 
 def _values(columns: Columns, name: str) -> list[object]:
     """Return values of a column that are not empty, from evenly spaced rows; of lists, their items."""
     column = columns.table.column(name)
-    values = column.take(
-        list(range(0, len(column), max(1, len(column) // SAMPLED_ROWS)))
-    ).to_pylist()
+    rows = range(0, len(column), max(1, len(column) // SAMPLED_ROWS))
+    values = column.take(list(rows)).to_pylist()
     items = chain.from_iterable(row or () for row in values) if columns.is_list(name) else values
     return [value for value in items if value not in (None, "")] or [None]
 
@@ -475,6 +476,6 @@ def _is_text(value: object) -> bool:
     if not isinstance(value, str) or re.fullmatch(r"\s*([\[{(].*[\]})])\s*", value, re.DOTALL):
         return False
     words = [word for word in value.split() if not NO_WORD.fullmatch(word)]
-    return (len(words) > 1 and bool(re.search(r"[^\W\d_]", "".join(words)))) or len(
-        re.findall(UNSPACED, value)
-    ) > 3
+    if len(words) > 1 and re.search(r"[^\W\d_]", "".join(words)):
+        return True
+    return len(re.findall(UNSPACED, value)) > 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import PurePath
@@ -29,7 +29,8 @@ NO_LABEL = re.compile(f"{NO_TAG.pattern}|-|#?na|#?n/a", re.IGNORECASE)
 """Labels of texts that may mean "no label"; - is that of SNLI. For words, - and NA are tags of parts of speech."""
 FIX_ROWS = "fix or remove these rows (rows from the hub can be saved as local files first)"
 BOOLEANS = ("false", "true")
-WHOLE = re.compile(r"-?[0-9]+(\.0+)?")  # pandas writes 1.0
+WHOLE = re.compile(r"-?[0-9]+(\.0+)?")
+"""Whole numbers, also as pandas writes them in a column with missing values: 1.0."""
 NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
 INVISIBLE = "[\\s\u200b-\u200d\u2060\ufeff]+"
 """Pattern of whitespace and zero-width characters."""
@@ -90,58 +91,48 @@ class Columns:
         If the data has no class names, numbers are indices into the names that the task has `listed`. If a listed name
         is itself a number or a boolean, they are not.
         """
+        by_word = words is not None
         values = self._values(name, words, "label")
+        number_of = {value: value for value in set(chain.from_iterable(values))}
         names = self.class_names.get(name)
-        if (
-            names is None
-            and listed
-            and not any(text.lower() in BOOLEANS or _is_number(text) for text in listed)
-        ):
-            numbers = [
-                [
-                    int(float(each)) if each is not None and WHOLE.fullmatch(str(each)) else each
-                    for each in row
-                ]
-                for row in values
-            ]
-            if all(isinstance(value, int | None) for row in numbers for value in row):
-                values = numbers
-                names = list(listed)
-        out_of_range = [any(_is_out_of_range(value, names) for value in row) for row in values]
-        self._refuse(
-            out_of_range,
-            f"a label in column {name} that is out of range for {len(names or ())} classes",
-        )
+        if names is None and listed and not any(map(_is_number_or_boolean, listed)):
+            whole = {value: _whole_number(value) for value in number_of}
+            if all(isinstance(number, int | None) for number in whole.values()):
+                number_of = whole
+                names = listed
+        beyond = {value for value, number in number_of.items() if _is_out_of_range(number, names)}
+        fault = f"a label in column {name} that is out of range for {len(names or ())} classes"
+        self._refuse_values(values, beyond, fault)
+        known = names or listed or ()
         name_of = {
-            value: class_name(_name_of(value, names)) for value in set(chain.from_iterable(values))
+            value: class_name(_name_of(number, names)) for value, number in number_of.items()
         }
-        known = names or listed
-        missing = missing_labels(name_of.values(), known, words is not None)
-        unknown = set(name_of.values()).difference({""}, missing, known or ())
+        missing = missing_labels(name_of.values(), known, by_word)
+        unknown = set(name_of.values()).difference({""}, missing, known)
         if all(map(NUMBER.fullmatch, unknown)):
-            if scores := [text for text in sorted(unknown) if float(text) % 1]:
-                fault = f"contains numbers such as {scores[0]}, but papa predicts classes and has no regression"
-                advice = "write whole numbers or names, or list all classes under `labels`"
-                raise InputError(f"Column {name} of {self.source} {fault}; {advice}.")
-            # pandas writes 1.0
-            whole = {text: str(int(float(text))) for text in unknown if not _is_number(text)}
-            name_of = {value: whole.get(text, text) for value, text in name_of.items()}
+            plain = self._plain_numbers(name, unknown)
+            name_of = {value: plain.get(text, text) for value, text in name_of.items()}
         named = [[name_of[value] for value in row] for row in values]
-        missing = missing_labels(name_of.values(), known, words is not None)
-        self._refuse_missing(name, named, missing, bool(known), words is not None)
+        self._refuse_missing(name, named, known, by_word)
         self._refuse_unprintable(named, name, "label")
         return named
 
+    def _plain_numbers(self, name: str, numbers: Iterable[str]) -> dict[str, str]:
+        """Return whole numbers that a program wrote with a point, without it; raise `InputError` for other numbers."""
+        scores = sorted(text for text in numbers if float(text) % 1)
+        if scores:
+            raise InputError(
+                f"Column {name} of {self.source} contains numbers such as {scores[0]}, but papa predicts classes and "
+                "has no regression; write whole numbers or names, or list all classes under `labels`."
+            )
+        return {text: str(int(float(text))) for text in numbers if not _is_number(text)}
+
     def _refuse_missing(
-        self,
-        name: str,
-        named: Sequence[Sequence[str]],
-        missing: set[str],
-        known: bool,
-        by_word: bool,
+        self, name: str, named: Sequence[Sequence[str]], known: Collection[str], by_word: bool
     ) -> None:
         """Refuse rows without a label; unless the classes are `known`, a label such as -1 may also be a class."""
-        present = {label for row in named for label in row}
+        present = set(chain.from_iterable(named))
+        missing = missing_labels(present, known, by_word)
         if present and present <= {"", *missing}:
             each = " or ".join(label or "empty" for label in sorted(present))
             raise InputError(
@@ -149,14 +140,12 @@ class Columns:
             )
         none = {"", *missing} if known else {""}
         each = " or ".join(label or "empty" for label in sorted(present & none))
-        fault = f"no label in column {name} (it is {each})"
-        self._refuse([not none.isdisjoint(row) for row in named], fault)
-        fault = (
-            f"the label {' or '.join(sorted(missing))}, which may mean no label, in column {name}"
-        )
-        advice = "list all classes under `labels` (--labels), with this one if it is a class; or "
-        advice += "remove these rows" if by_word else "drop these rows with --drop-empty"
-        self._refuse([not missing.isdisjoint(row) for row in named], fault, advice)
+        self._refuse_values(named, none, f"no label in column {name} (it is {each})")
+        uncertain = " or ".join(sorted(missing))
+        fault = f"the label {uncertain}, which may mean no label, in column {name}"
+        remedy = "remove these rows" if by_word else "drop these rows with --drop-empty"
+        advice = f"list all classes under `labels` (--labels), with this one if it is a class; or {remedy}"
+        self._refuse_values(named, missing, fault, advice)
 
     def subsets(
         self, name: str, words: Sequence[Sequence[str]] | None
@@ -181,18 +170,15 @@ class Columns:
         self, name: str, words: Sequence[Sequence[str]] | None, role: str
     ) -> list[list[Value]]:
         """Return strings, numbers or booleans [row][word]; without `words`, each row has a single value."""
-        prefix, each = (
-            ("", f"one {role}")
-            if words is None
-            else ("list of ", f"a list with one {role} per word")
-        )
-        kinds = [
-            prefix + kind
-            for kind in ("text", "whole number", *(["fraction"] if role == "label" else ()))
-        ]
-        values = self._column(
-            name, kinds, f"{each} in each row, as strings or whole numbers"
-        ).to_pylist()
+        kinds = ["text", "whole number"]
+        if role == "label":
+            kinds.append("fraction")
+        each = f"one {role}"
+        if words is not None:
+            kinds = [f"list of {kind}" for kind in kinds]
+            each = f"a list with one {role} per word"
+        expected = f"{each} in each row, as strings or whole numbers"
+        values = self._column(name, kinds, expected).to_pylist()
         if words is None:
             return [[value] for value in values]
         wrong = [
@@ -225,9 +211,9 @@ class Columns:
         for name in names:
             values = self._column(name).to_pylist()
             if len(name) > 40 or NUMBER.fullmatch(name) or name in values:
-                fault = f"seems to have no line of column names, because {shortened(name)} in its first line is a value"
                 raise InputError(
-                    f"{self.source} {fault}; add this line, or list names under `columns` in a config."
+                    f"{self.source} seems to have no line of column names, because {shortened(name)} in its first line "
+                    "is a value; add this line, or list names under `columns` in a config."
                 )
 
     def is_list(self, name: str) -> bool:
@@ -243,15 +229,24 @@ class Columns:
         if kinds and _kind(column.type) not in kinds:
             is_object = PurePath(self.source).suffix in (".json", ".jsonl") and len(column) == 1
             advice = f"; {ONE_OBJECT_PER_ROW}" if is_object else ""
-            fault = f"contains {listing([str(column.type)], 60)}, but it must contain {expected}{advice}"
-            raise InputError(f"Column {name} of {self.source} {fault}.")
+            raise InputError(
+                f"Column {name} of {self.source} contains {listing([str(column.type)], 60)}, but it must contain "
+                f"{expected}{advice}."
+            )
         return column
 
     def _refuse_unprintable(self, names: Sequence[Sequence[str]], column: str, role: str) -> None:
         """Refuse names with control characters, which crash the library that draws figures."""
         unprintable = {name for name in set(chain.from_iterable(names)) if UNPRINTABLE.search(name)}
-        fault = f"a control character in a {role} in column {column}"
-        self._refuse([not unprintable.isdisjoint(row) for row in names], fault)
+        self._refuse_values(
+            names, unprintable, f"a control character in a {role} in column {column}"
+        )
+
+    def _refuse_values(
+        self, rows: Sequence[Sequence[Value]], wrong: Set[Value], fault: str, advice: str = FIX_ROWS
+    ) -> None:
+        """Raise `InputError` if any of the rows contains a `wrong` value."""
+        self._refuse([not wrong.isdisjoint(row) for row in rows], fault, advice)
 
     def _refuse(self, wrong: Sequence[bool], fault: str, advice: str = FIX_ROWS) -> None:
         """Raise `InputError` if any row is `wrong`, with the lines of the first five, or their indices."""
@@ -259,13 +254,15 @@ class Columns:
         if rows:
             numbers = self.lines or self.indices or range(len(wrong))
             item = f"{self.source}[{{}}]" if self.source.isidentifier() else "{}"
-            places = ", ".join(item.format(numbers[row]) for row in rows[:5]) + ", ..." * (
-                len(rows) > 5
-            )
-            unit = ("line" if len(rows) == 1 else "lines") if self.lines else "counted from 0:"
+            places = [item.format(numbers[row]) for row in rows[:5]]
+            if len(rows) > 5:
+                places.append("...")
+            unit = "counted from 0:"
+            if self.lines:
+                unit = "line" if len(rows) == 1 else "lines"
             total = self.total or len(wrong)
             raise InputError(
-                f"{self.source} has {fault} in {len(rows)} of {total} rows ({unit} {places}); {advice}."
+                f"{self.source} has {fault} in {len(rows)} of {total} rows ({unit} {', '.join(places)}); {advice}."
             )
 
 
@@ -281,11 +278,8 @@ def _kind(data_type: pa.DataType) -> str:
     """Return "text", "whole number", "fraction", or a list of one of these; otherwise Arrow's name of the type."""
     from pyarrow import types
 
-    if (
-        types.is_list(data_type)
-        or types.is_large_list(data_type)
-        or types.is_fixed_size_list(data_type)
-    ):
+    lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    if any(is_a(data_type) for is_a in lists):
         return f"list of {_kind(data_type.value_type)}"
     if types.is_dictionary(data_type):
         return _kind(data_type.value_type)
@@ -294,10 +288,10 @@ def _kind(data_type: pa.DataType) -> str:
         "whole number": (types.is_integer, types.is_boolean),
         "fraction": (types.is_floating, types.is_decimal),
     }
-    return next(
-        (kind for kind, tests in kinds.items() if any(is_a(data_type) for is_a in tests)),
-        str(data_type),
-    )
+    for kind, tests in kinds.items():
+        if any(is_a(data_type) for is_a in tests):
+            return kind
+    return str(data_type)
 
 
 def _is_blank(text: str | None) -> bool:
@@ -308,9 +302,19 @@ def _is_number(text: str) -> bool:
     return text.lstrip("-").isdecimal()
 
 
+def _is_number_or_boolean(text: str) -> bool:
+    return text.lower() in BOOLEANS or _is_number(text)
+
+
+def _whole_number(value: Value) -> Value:
+    """Return a whole number as an integer, also one that is written as text; return other values unchanged."""
+    return int(float(value)) if value is not None and WHOLE.fullmatch(str(value)) else value
+
+
 def _is_out_of_range(value: Value, names: Sequence[str] | None) -> bool:
-    is_index = names is not None and isinstance(value, int) and str(value) not in NO_CLASS
-    return is_index and value not in range(len(names or ()))
+    if names is None or str(value) in NO_CLASS:
+        return False
+    return isinstance(value, int) and value not in range(len(names))
 
 
 def _name_of(value: Value, names: Sequence[str] | None) -> str:

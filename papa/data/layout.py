@@ -12,7 +12,7 @@ DeBERTa is the only exception: the second separator that its tokenizer adds is l
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -147,18 +147,16 @@ def lay_out(
             raise InputError(
                 "Texts must be strings, or each a list of words; pairs are two lists, first and second."
             )
-    padding = {"input_ids": tokenizer.pad_token_id or 0, "attention_mask": 0, "token_type_ids": 0}
-    inputs = {
-        name: torch.full((len(first), slots), value, dtype=torch.long)
-        for name, value in padding.items()
-    }
+    ids = torch.full((len(first), slots), tokenizer.pad_token_id or 0)
+    mask = torch.zeros_like(ids)
+    segments = torch.zeros_like(ids)
     for row, placed in enumerate(place_texts(tokenizer, first, second, slots=slots, style=style)):
-        used = torch.tensor(placed.slots, dtype=torch.long)  # an empty text may have no token
-        for name, values in zip(
-            inputs, (placed.ids, [1] * len(used), placed.segments), strict=True
-        ):
-            inputs[name][row, used] = torch.tensor(values, dtype=torch.long)
-    return inputs
+        # an empty text may have no token, so the type cannot be inferred
+        used = torch.tensor(placed.slots, dtype=torch.long)
+        ids[row, used] = torch.tensor(placed.ids, dtype=torch.long)
+        mask[row, used] = 1
+        segments[row, used] = torch.tensor(placed.segments, dtype=torch.long)
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
 
 
 def place_texts(
@@ -182,27 +180,34 @@ def place_texts(
         )
     template = _template(tokenizer, slots)
     split = bool(len(first)) and not isinstance(first[0], str)
-    if split and second is not None:
+    if split:
+        _check_words(tokenizer, second)
+    contiguous = style in WITHOUT_GAPS or not template.end
+    published = style == "published_code" and not contiguous
+    rooms = template.rooms(slots, second is not None, contiguous, halved=published and not split)
+    partners = [None] * len(first) if second is None else _sub_tokens(tokenizer, second, False)
+    for text, partner in zip(_sub_tokens(tokenizer, first, split), partners, strict=True):
+        placed = _place_text(template, text, partner, rooms, None if contiguous else slots)
+        if published and partner is not None:
+            # the published code moves tokens to their slots, but not their segments
+            whole = template.rooms(slots, pairs=True, contiguous=True)
+            before = _place_text(template, text, partner, whole, None)
+            segment_of = dict(zip(before.slots, before.segments, strict=True))
+            placed = replace(placed, segments=[segment_of.get(slot, 0) for slot in placed.slots])
+        yield placed
+
+
+def _check_words(tokenizer: PreTrainedTokenizerBase, second: Sequence[str] | None) -> None:
+    """Raise `InputError` if lists of words have second texts, or if the tokenizer would join their words."""
+    if second is not None:
         raise InputError(
             "Lists of words were given together with second texts; leave out the second texts."
         )
-    if split and not separates_words(tokenizer):
+    if not separates_words(tokenizer):
         raise InputError(
             f"{type(tokenizer).__name__} joins the words of a list without spaces; load it with "
             "add_prefix_space=True, or use a model whose tokenizer separates words."
         )
-    contiguous = style in WITHOUT_GAPS or not template.end
-    halved = style == "published_code" and not split
-    rooms = template.rooms(slots, second is not None, contiguous, halved)
-    partners = [None] * len(first) if second is None else _sub_tokens(tokenizer, second, False)
-    for text, partner in zip(_sub_tokens(tokenizer, first, split), partners, strict=True):
-        placed = _place_text(template, text, partner, rooms, None if contiguous else slots)
-        if partner is not None and style == "published_code" and not contiguous:
-            second_text = _positions_before_move(template, len(text.ids), len(partner.ids), slots)
-            placed.segments[:] = [
-                template.second_segment if slot in second_text else 0 for slot in placed.slots
-            ]
-        yield placed
 
 
 def texts_in_blocks(
@@ -218,7 +223,8 @@ def texts_in_blocks(
         InputError: the slots leave no room for text.
     """
     template = _template(tokenizer, slots)
-    room, _ = rooms = template.rooms(slots, pairs=False, contiguous=contiguous)
+    rooms = template.rooms(slots, pairs=False, contiguous=contiguous)
+    room = rooms[0]
     waiting: list[int] = []
     left = iter(texts)
 
@@ -258,22 +264,19 @@ def _sub_tokens(
         "add_special_tokens": False,
         "return_attention_mask": False,
         "return_token_type_ids": False,
+        "verbose": False,
     }
     if not len(texts):
         return []
     if not split:
-        return [
-            SubTokens(ids, []) for ids in tokenizer([*texts], **options, verbose=False)["input_ids"]
-        ]
+        return [SubTokens(ids, []) for ids in tokenizer([*texts], **options)["input_ids"]]
     if not tokenizer.is_fast:  # it does not return the word of each token
         ids_of = {
             word: tokenizer(word, **options)["input_ids"]
             for word in {word for words in texts for word in words}
         }
         return [_joined(words, [ids_of[word] for word in words], tokenizer) for words in texts]
-    encoded = tokenizer(
-        [[*words] for words in texts], is_split_into_words=True, **options, verbose=False
-    )
+    encoded = tokenizer([[*words] for words in texts], is_split_into_words=True, **options)
     joined = []
     for row, words in enumerate(texts):
         ids_of_words: list[list[int]] = [[] for _ in words]
@@ -343,11 +346,3 @@ def _shares(first: int, second: int, room: int) -> tuple[int, int]:
         return first, second
     short = max(min(first, second, room // 2), 0)
     return (short, room - short) if first <= second else (room - short, short)
-
-
-def _positions_before_move(template: Template, first: int, second: int, slots: int) -> range:
-    """Return the positions of the second text and its end tokens before they move to their slots."""
-    room = slots - len(template.start) - len(template.between) - len(template.end)
-    first, second = _shares(first, second, room)
-    begin = len(template.start) + first + len(template.between)
-    return range(begin, begin + second + len(template.end))

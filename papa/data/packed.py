@@ -60,25 +60,24 @@ class Packed:
     def compact(self) -> Packed:
         """The same tokens in the first slots, as many as the longest example needs."""
         longest = int((self.on_host or self).lengths.max())
-        return Packed(self.ids, self.ranks, self.segments, self.lengths, longest)
+        return Packed(self.ids, self.ranks, self.segments, self.lengths, n=longest)
 
     def to(self, device: torch.device) -> Packed:
         """Return the same batch on `device`."""
-        waits = device.type == "cpu"  # nothing else waits for a copy from a GPU
-        moved = self._each(lambda values: values.to(device, non_blocking=not waits))
-        return replace(
-            moved, on_host=self if self.ids.device.type == "cpu" != device.type else self.on_host
-        )
+        # on the CPU, nothing else waits for a copy from a GPU
+        to_cpu = device.type == "cpu"
+        moved = self._each(lambda values: values.to(device, non_blocking=not to_cpu))
+        from_cpu = self.ids.device.type == "cpu"
+        return replace(moved, on_host=self if from_cpu and not to_cpu else self.on_host)
 
     def pinned(self) -> Packed:
         """Return the same batch in pinned memory, from which a GPU can copy while it computes."""
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Packed:
-        ids, slots, segments, lengths = map(
-            change, (self.ids, self.slots, self.segments, self.lengths)
-        )
-        return Packed(ids, slots, segments, lengths, self.n)
+        tensors = (self.ids, self.slots, self.segments, self.lengths)
+        ids, slots, segments, lengths = map(change, tensors)
+        return Packed(ids, slots, segments, lengths, n=self.n)
 
     @classmethod
     def of(cls, inputs: Mapping[str, Tensor], pad_id: int | None = None) -> Packed:
@@ -86,58 +85,72 @@ class Packed:
 
         If `pad_id` is given, the mask must exclude exactly the tokens with this id.
         """
-        ids = inputs.get("input_ids")
-        mask = inputs.get("attention_mask")
-        if ids is None or mask is None:
-            missing = "input_ids" if ids is None else "attention_mask"
-            raise InputError(
-                f"The inputs have no {missing}; lay_out returns input_ids together with attention_mask."
-            )
-        if unused := sorted({*inputs} - {*USED, *WITHOUT_EFFECT}):
-            raise InputError(
-                f"The inputs have {unused[0]}, which papa would ignore; leave it out. papa reads {', '.join(USED)}, "
-                "and numbers positions by itself."
-            )
-        if not all(
-            isinstance(inputs[name], Tensor) for name in USED if inputs.get(name) is not None
-        ):
-            raise InputError(
-                'The inputs are lists, not tensors; call the tokenizer with return_tensors="pt".'
-            )
-        if ids.ndim != 2 or ids.shape != mask.shape:
-            raise InputError(
-                f"input_ids {list(ids.shape)} and attention_mask {list(mask.shape)} must both be [example, slot]."
-            )
-        real = mask.bool()
-        if not ((mask == 0) | (mask == 1)).all():
-            raise InputError(
-                "attention_mask contains values other than 0 and 1; it marks real tokens with 1."
-            )
-        if not real.any(dim=1).all():
-            raise InputError(
-                f"Example {int((~real.any(dim=1)).nonzero()[0])} has no real token in its attention_mask."
-            )
-        if pad_id is not None and not torch.equal(real, ids != pad_id):
-            row, slot = ((ids != pad_id) != real).nonzero()[0].tolist()
-            by_id, by_mask = ("padding", "a token") if real[row, slot] else ("a token", "padding")
-            raise InputError(
-                f"input_ids and attention_mask disagree in example {row}, slot {slot}: "
-                f"the id is {by_id}, but the mask marks {by_mask}."
-            )
+        _check_inputs(inputs)
+        ids = inputs["input_ids"]
+        mask = inputs["attention_mask"]
+        _check_mask(ids, mask, pad_id)
         segments = inputs.get("token_type_ids")
-        if segments is not None and segments.shape != ids.shape:
+        if segments is None:
+            segments = torch.zeros_like(ids)
+        if segments.shape != ids.shape:
             raise InputError(
                 f"token_type_ids {list(segments.shape)} and input_ids {list(ids.shape)} must have the same shape."
             )
+        real = mask.bool()
         slots = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
-        segments = torch.zeros_like(ids) if segments is None else segments
-        return cls(ids[real], slots[real], segments[real], real.sum(dim=1), ids.shape[1])
+        return cls(ids[real], slots[real], segments[real], real.sum(dim=1), n=ids.shape[1])
 
     def unpack(self, tokens: Tensor) -> Tensor:
         """Return `tokens` `[token, ...]` as `[example, slot, ...]`, zero at padding; differentiable."""
         dense = tokens.new_zeros(len(self.lengths) * self.n, *tokens.shape[1:])
         dense = dense.index_copy(0, self.example_of * self.n + self.slots, tokens)
         return dense.view(len(self.lengths), self.n, *tokens.shape[1:])
+
+
+def _check_inputs(inputs: Mapping[str, Tensor]) -> None:
+    """Raise `InputError` if a model's inputs are incomplete, without effect, or no tensors."""
+    for name in ("input_ids", "attention_mask"):
+        if inputs.get(name) is None:
+            raise InputError(
+                f"The inputs have no {name}; lay_out returns input_ids together with attention_mask."
+            )
+    if unused := sorted({*inputs} - {*USED, *WITHOUT_EFFECT}):
+        raise InputError(
+            f"The inputs have {unused[0]}, which papa would ignore; leave it out. papa reads {', '.join(USED)}, "
+            "and numbers positions by itself."
+        )
+    if not all(isinstance(inputs.get(name), Tensor | None) for name in USED):
+        raise InputError(
+            'The inputs are lists, not tensors; call the tokenizer with return_tensors="pt".'
+        )
+
+
+def _check_mask(ids: Tensor, mask: Tensor, pad_id: int | None) -> None:
+    """Raise `InputError` if a mask does not fit the ids `[example, slot]`, or leaves an example without a token."""
+    if ids.ndim != 2 or ids.shape != mask.shape:
+        raise InputError(
+            f"input_ids {list(ids.shape)} and attention_mask {list(mask.shape)} must both be [example, slot]."
+        )
+    if not ((mask == 0) | (mask == 1)).all():
+        raise InputError(
+            "attention_mask contains values other than 0 and 1; it marks real tokens with 1."
+        )
+    real = mask.bool()
+    empty = ~real.any(dim=1)
+    if empty.any():
+        raise InputError(
+            f"Example {int(empty.nonzero()[0])} has no real token in its attention_mask."
+        )
+    if pad_id is None:
+        return
+    wrong = (ids != pad_id) != real
+    if wrong.any():
+        row, slot = wrong.nonzero()[0].tolist()
+        by_id, by_mask = ("padding", "a token") if real[row, slot] else ("a token", "padding")
+        raise InputError(
+            f"input_ids and attention_mask disagree in example {row}, slot {slot}: "
+            f"the id is {by_id}, but the mask marks {by_mask}."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,23 +199,19 @@ class Examples:
             positions = None
             same_slots = bool((on_host.slots.view(shape) == on_host.slots[:longest]).all())
         else:
-            positions = (
-                (torch.arange(longest) < on_host.lengths.cpu()[:, None])
-                .flatten()
-                .nonzero()
-                .squeeze(1)
-            )
-            positions = sent(positions, device)
+            occupied = torch.arange(longest) < on_host.lengths.cpu()[:, None]
+            positions = sent(occupied.flatten().nonzero().squeeze(1), device)
             real = torch.arange(longest, device=device) < batch.lengths[:, None]
-            columns = (
-                batch.slots.new_zeros(shape[0] * longest)
-                .index_copy_(0, positions, batch.slots)
-                .view(shape)
-            )
+            columns = batch.slots.new_zeros(shape[0] * longest)
+            columns = columns.index_copy_(0, positions, batch.slots).view(shape)
         slots = (columns - columns[:, :1]).clamp(min=0) if from_first else columns
         host = None if on_host is batch else cls.of_packed(on_host, from_first)
         return cls(
-            *(slots, columns, real, batch.n, positions),
+            slots=slots,
+            columns=columns,
+            real=real,
+            n=batch.n,
+            positions=positions,
             packed=True,
             known_same_slots=same_slots,
             known_on_host=host,

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
@@ -33,9 +33,8 @@ NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
 ENTITY_TAG = re.compile(r"O|[BIESLUM]-\S+")
 IN_ENTITY = re.compile(rf"{ENTITY_TAG.pattern}|[BIESLUM]")
 """Tags of entities, also of those without a type."""
-TAGGED = re.compile(
-    rf"\S+(\s+\S+){{0,8}}\s+({ENTITY_TAG.pattern})"
-)  # a line of a CoNLL file with tags of entities
+TAGGED = re.compile(rf"\S+(\s+\S+){{0,8}}\s+({ENTITY_TAG.pattern})")
+"""A line of a CoNLL file with tags of entities."""
 COMMENT = re.compile(r"#([ \t]|$|(begin|end) document)")
 TAG = re.compile("[0-9]+|O|[A-Z]-.+")
 """Numbers and tags of entities; a column with nothing else has no words."""
@@ -91,75 +90,82 @@ def class_names_of(features: object) -> dict[str, list[str]]:
     """Map each column of class numbers, or of lists of them, to the class names that `datasets` has recorded."""
     names = {}
     for column, feature in features.items() if isinstance(features, Mapping) else ():
-        while (isinstance(feature, list) and feature) or (
-            isinstance(feature, Mapping) and "feature" in feature
-        ):
-            feature = feature[0] if isinstance(feature, list) else feature["feature"]
-        if isinstance(feature, Mapping) and feature.get("_type") == "ClassLabel":
-            names[column] = [str(name) for name in feature.get("names") or ()]
-    return {column: classes for column, classes in names.items() if classes}
+        if classes := _classes(feature):
+            names[column] = classes
+    return names
+
+
+def _classes(feature: object) -> list[str]:
+    match feature:
+        case [inner, *_] | {"feature": inner}:
+            return _classes(inner)
+        case {"_type": "ClassLabel", "names": [*names]}:
+            return [str(name) for name in names]
+    return []
+
+
+def _is_wanted(column: str, wanted: Collection[str] | None) -> bool:
+    return wanted is None or column in wanted
 
 
 def _read_parquet(path: Path, wanted: Collection[str] | None, _: object) -> Columns:
     import pyarrow.parquet as pq
 
     # pq.read_table would import pyarrow.dataset, which costs 50 MB of memory in every job
-    with pq.ParquetFile(
-        path.absolute()
-    ) as file:  # pyarrow takes a relative path such as "a: b" for a URI
+    # pyarrow takes a relative path such as "a: b" for a URI
+    with pq.ParquetFile(path.absolute()) as file:
         names = file.schema_arrow.names
-        table = file.read(
-            columns=names if wanted is None else [name for name in names if name in wanted]
-        )
+        columns = [name for name in names if _is_wanted(name, wanted)]
+        table = file.read(columns)
         features = None
-        with suppress(
-            ValueError, LookupError, TypeError
-        ):  # other programs may store anything under this key
+        # other programs may store anything under this key
+        with suppress(ValueError, LookupError, TypeError):
             features = json.loads(file.schema_arrow.metadata[b"huggingface"])["info"]["features"]
     return Columns(str(path), table, names, class_names_of(features))
 
 
 def _read_json(path: Path, wanted: Collection[str] | None, _: object) -> Columns:
     """Read an array of objects, or an object on each line; a missing key is null."""
-    numbered = enumerate(
-        _lines(path, newline="\n"), start=1
-    )  # JSON strings may contain other line ends
-    full = ((number, line) for number, line in numbered if line.strip())
-    start, begin = next(full, (1, "{}"))
-    if by_line := not begin.lstrip().startswith("["):
-        every = (
-            (number, _json(path, number, line)) for number, line in chain([(start, begin)], full)
-        )
-    else:
-        every = (
-            (start, record)
-            for record in _json(path, start, begin + "".join(line for _, line in numbered))
-        )
     names: dict[str, None] = {}
     records = list[dict[str, object]]()
     lines = array("q")
-    for number, record in every:
+    for number, record in _json_records(path):
         if not isinstance(record, dict):
             raise InputError(
                 f"{path} contains {shortened(record)}, not only objects; {ONE_OBJECT_PER_ROW}."
             )
         names.update(dict.fromkeys(record))
-        lines.append(number)
         records.append(record)
-    if (
-        len(records) == 1
-    ):  # perhaps a table, as pandas writes it by default, or a data set such as SQuAD
-        items = chain.from_iterable(
-            value if isinstance(value, list) else [value] for value in record.values()
+        if number:
+            lines.append(number)
+    # perhaps a table, as pandas writes it by default, or a data set such as SQuAD
+    if len(records) == 1 and any(map(_is_nested, records[0].values())):
+        raise InputError(
+            f"{path} contains one object for all rows ({listing(names)}); {ONE_OBJECT_PER_ROW}."
         )
-        if any(isinstance(item, list | dict) for item in items):
-            raise InputError(
-                f"{path} contains one object for all rows ({listing(names)}); {ONE_OBJECT_PER_ROW}."
-            )
-    columns = [name for name in names if wanted is None or name in wanted]
-    numbers = lines if by_line else ()
+    columns = [name for name in names if _is_wanted(name, wanted)]
     table = _table(path, columns, [[record.get(name) for record in records] for name in columns])
-    return Columns(str(path), table, list(names), lines=numbers)
+    return Columns(str(path), table, list(names), lines=lines)
+
+
+def _json_records(path: Path) -> Iterator[tuple[int, object]]:
+    """Yield the items of an array, each with 0, or the number and the value of each line that is not blank."""
+    # JSON strings may contain other line ends
+    numbered = enumerate(_lines(path, newline="\n"), start=1)
+    full = ((number, line) for number, line in numbered if line.strip())
+    start, begin = next(full, (1, "{}"))
+    if begin.lstrip().startswith("["):
+        text = begin + "".join(line for _, line in numbered)
+        yield from ((0, record) for record in _json(path, start, text))
+    else:
+        for number, line in chain([(start, begin)], full):
+            yield number, _json(path, number, line)
+
+
+def _is_nested(value: object) -> bool:
+    """Return whether a value is an object, or a list with objects or lists."""
+    items = value if isinstance(value, list) else [value]
+    return any(isinstance(item, list | dict) for item in items)
 
 
 def _json(path: Path, number: int, text: str) -> Any:
@@ -186,45 +192,58 @@ def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str]
         raise InputError(
             f"{path} must start with a line of column names, but it has none; add this line."
         )
-    if tabs and not columns and IN_ENTITY.fullmatch(names[-1]):
+    tagged = tabs and IN_ENTITY.fullmatch(names[-1])
+    if tagged and not columns:
         _refuse_tagged(path, [line for line in _lines(path) if line.strip()])
     rows = list[list[str]]()
     numbers = array("q")
-    quoting: dict[bool | None, int] = (
-        {True: start} if tabs and {True, None} & {*map(_in_quotes, header)} else {}
-    )
     for number, record in records:
-        if len(record) != len(names):
-            problem = f"{path} line {number} has {count(len(record), 'value')} for {count(len(names), 'column')}"
-            advice = "write one value per column; only .csv has quotes for commas inside"
-            raise InputError(f"{problem} ({listing(names)}); {advice}.")
-        if (
-            record[-1].strip() == names[-1]
-            and [value.strip("\ufeff ") for value in record] == names
-            and len(names) > 1
-        ):
-            raise InputError(
-                f"{path} line {number} repeats the column names ({listing(names)}); remove this line."
-            )
-        for value in record if tabs else ():
-            if '"' in value:
-                quoting.setdefault(_in_quotes(value), number)
+        _check_record(path, number, record, names)
         numbers.append(number)
         rows.append(record)
-    if line := quoting.get(True) or (False not in quoting and quoting.get(None)):
-        problem = f"{path} line {line} has a value in quotes, which TSV does not have"
-        raise InputError(
-            f"{problem}, so they may not belong to the text; if they do not, save the rows as .csv."
-        )
-    read = [
-        (name, index)
-        for index, name in enumerate(names)
-        if name and (wanted is None or name in wanted)
-    ]
+    if tabs:
+        _refuse_quotes(path, start, header, zip(numbers, rows, strict=True))
+    read = [index for index, name in enumerate(names) if name and _is_wanted(name, wanted)]
     table = _table(
-        path, [name for name, _ in read], [[row[index] for row in rows] for _, index in read]
+        path, [names[index] for index in read], [[row[index] for row in rows] for index in read]
     )
     return Columns(str(path), table, [name for name in names if name], lines=numbers)
+
+
+def _check_record(path: Path, number: int, record: Sequence[str], names: Sequence[str]) -> None:
+    """Raise `InputError` unless a row has a value for each name, and is not the line of names again."""
+    if len(record) != len(names):
+        raise InputError(
+            f"{path} line {number} has {count(len(record), 'value')} for {count(len(names), 'column')} "
+            f"({listing(names)}); write one value per column; only .csv has quotes for commas inside."
+        )
+    # a file that was appended may begin with a byte order mark
+    pairs = zip(record, names, strict=True)
+    repeated = all(value.strip("\ufeff ") == name for value, name in pairs)
+    if repeated and len(names) > 1:
+        raise InputError(
+            f"{path} line {number} repeats the column names ({listing(names)}); remove this line."
+        )
+
+
+def _refuse_quotes(
+    path: Path, start: int, header: Sequence[str], records: Iterable[tuple[int, Sequence[str]]]
+) -> None:
+    """Raise `InputError` if a program has added quotes around values of a TSV file, or around names in line `start`."""
+    lines: dict[bool | None, int] = {}
+    if any(_in_quotes(name) is not False for name in header):
+        lines[True] = start
+    for number, record in records:
+        for value in record:
+            if '"' in value:
+                lines.setdefault(_in_quotes(value), number)
+    # if quotes belong to some values, they may belong to all those of which it is not certain
+    uncertain = 0 if False in lines else lines.get(None)
+    if line := lines.get(True) or uncertain:
+        raise InputError(
+            f"{path} line {line} has a value in quotes, which TSV does not have, so they may not belong to the text; "
+            "if they do not, save the rows as .csv."
+        )
 
 
 def _in_quotes(value: str) -> bool | None:
@@ -247,22 +266,22 @@ def _records(path: Path, tabs: bool) -> Iterator[tuple[int, list[str]]]:
                 yield begin, record
             begin = reader.line_num + 1
     except csv.Error as error:
-        problem = f"{path} line {begin} begins a row with a wrong quote ({error})"
-        raise InputError(f"{problem}; close each quote, and double those inside quotes.") from error
+        raise InputError(
+            f"{path} line {begin} begins a row with a wrong quote ({error}); close each quote, and double those inside "
+            "quotes."
+        ) from error
 
 
 def _read_lines(path: Path, wanted: object, _: object) -> Columns:
     """Read each line as a text, into the column `text`; skip blank lines."""
-    rows = [
-        (number, line.rstrip("\n"))
-        for number, line in enumerate(_lines(path), start=1)
-        if line.strip()
-    ]
-    _refuse_tagged(path, [text for _, text in rows])
-    numbers = array("q", (number for number, _ in rows))
-    return Columns(
-        str(path), _table(path, ["text"], [[text for _, text in rows]]), ["text"], lines=numbers
-    )
+    texts = list[str]()
+    numbers = array("q")
+    for number, line in enumerate(_lines(path), start=1):
+        if line.strip():
+            texts.append(line.rstrip("\n"))
+            numbers.append(number)
+    _refuse_tagged(path, texts)
+    return Columns(str(path), _table(path, ["text"], [texts]), ["text"], lines=numbers)
 
 
 def _refuse_tagged(path: Path, lines: Sequence[str]) -> None:
@@ -288,20 +307,20 @@ def _read_conll(path: Path, _: object, columns: Sequence[str] | None) -> Columns
         [word[0] for word in words[begin:end]] for begin, end in pairwise([*starts, len(words)])
     ]
     width = len(words[0])
-    numbered = len(words[0]) > 1 and all(map(_numbers_words, first))
+    numbered = width > 1 and all(map(_numbers_words, first))
     if path.suffix.lower() == ".conllu" and not (numbered and width == len(CONLLU)):
-        problem = f"{path} line {lines[0]} begins no sentence of CoNLL-U, which has ten columns separated by tabs"
         raise InputError(
-            f"{problem}, and numbers the words in the first; correct the file, or name it .conll."
+            f"{path} line {lines[0]} begins no sentence of CoNLL-U, which has ten columns separated by tabs, and "
+            "numbers the words in the first; correct the file, or name it .conll."
         )
     if numbered:
         first = [[number for number in each if number.isdigit()] for each in first]
         words = [word for word in words if word[0].isdigit()]
     names = list(columns or _names(first, width, numbered))
     if len(names) != width:
-        listed = f"the corpus lists {len(names)} (`columns`: {listing(names)})"
         raise InputError(
-            f"{path} has {count(width, 'column')}, but {listed}; list a name for each column."
+            f"{path} has {count(width, 'column')}, but the corpus lists {len(names)} (`columns`: {listing(names)}); "
+            "list a name for each column."
         )
     offsets = pa.array(accumulate(map(len, first), initial=0), pa.int32())
     arrays = [
@@ -358,9 +377,9 @@ def _words(path: Path) -> tuple[list[tuple[str, ...]], list[int], Sequence[int]]
                 continue
         fields = _fields(line)
         if len(fields) != width:
-            problem = f"{path} line {number} has {count(len(fields), 'column')}, but the lines above it have {width}"
             raise InputError(
-                f"{problem}: {shortened(line)}; write the same number of columns in all lines."
+                f"{path} line {number} has {count(len(fields), 'column')}, but the lines above it have {width}: "
+                f"{shortened(line)}; write the same number of columns in all lines."
             )
         if not inside:
             starts.append(len(words))
@@ -416,9 +435,10 @@ def _is_word(line: str) -> bool:
 
 
 def _fields(line: str) -> list[str]:
-    return (
-        line.split("\t") if "\t" in line else [part for part in line.split(" ") if part]
-    )  # not at no-break spaces
+    if "\t" in line:
+        return line.split("\t")
+    # str.split() would also split at no-break spaces
+    return [part for part in line.split(" ") if part]
 
 
 def _lines(path: Path, newline: str | None = None) -> Iterator[str]:
@@ -426,11 +446,9 @@ def _lines(path: Path, newline: str | None = None) -> Iterator[str]:
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline=newline) as lines:
         for number, line in enumerate(lines, start=1):
             if ("\0" in line or not line.isascii()) and NOT_UTF8.search(line):
-                problem = (
-                    "contains NUL characters, as UTF-16 does"
-                    if "\0" in line
-                    else "is not UTF-8 text"
-                )
+                problem = "is not UTF-8 text"
+                if "\0" in line:
+                    problem = "contains NUL characters, as UTF-16 does"
                 raise InputError(f"{path} line {number} {problem}; save the file as UTF-8.")
             yield line
 
@@ -443,8 +461,10 @@ def _table(path: Path, names: Sequence[str], columns: Sequence[Sequence[object]]
         try:
             arrays.append(pa.array(values))
         except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
-            problem = f"Column {name} of {path} has a value of another type, too large or no text ({first_line(error)})"
-            raise InputError(f"{problem}; use one type in all rows.") from error
+            raise InputError(
+                f"Column {name} of {path} has a value of another type, too large or no text ({first_line(error)}); use "
+                "one type in all rows."
+            ) from error
     return pa.Table.from_arrays(arrays, names=list(names))
 
 

@@ -63,43 +63,69 @@ def tokenize_corpus(jobs: Sequence[Job[Tokenize]]) -> str:
         )
     tokenizer = tokenizer_of(folder, model, words)
     sizes = sizes_of_model(folder, model)
-    rows = (_blocks if settings.blocks else _laid_out)(tokenizer, texts, settings.slots, style)
+    lay_out = _blocks if settings.blocks else _laid_out
+    rows = lay_out(tokenizer, texts, settings.slots, style)
     schema = _schema(words)
-    counts = Counter[str]()
-    number = Counter[str]()
-    cut = Counter[str]()
-    unknown = Counter[str]()
-    meaningless = without_meaning(tokenizer)
+    counts = Counts(tokenizer)
 
     def counted() -> Iterator[PlacedRow]:
         for split, row, placed in rows:
-            if (largest := max(placed.ids, default=0)) >= sizes["vocabulary"]:
+            largest = max(placed.ids, default=0)
+            if largest >= sizes["vocabulary"]:
                 raise beyond_embedding(tokenizer, largest, model, f"row {row} of the {split} split")
             if not placed.ids:
                 raise InputError(
                     f"Row {row} of the {split} split has no token for model {model}; leave it out."
                 )
-            counts.update(tokens=len(placed.ids), unknown=placed.unknown)
-            number[split] += 1
-            cut[split] += placed.cut > 0
-            unknown[split] += meaningless.issuperset(placed.ids)
+            counts.add(split, placed)
             yield split, row, placed
 
-    facts = {"sizes": sizes, "slots": settings.slots, "style": style, "rows": number, "cut": cut}
-    facts["unknown"] = unknown
+    # the counts are complete when the rows are written; only then are the facts read
+    facts = {"sizes": sizes, "slots": settings.slots, "style": style, "rows": counts.rows}
+    facts |= {"cut": counts.cut, "unknown": counts.unknown}
     write_groups(_groups(counted(), schema), schema, job.output, facts, job.record)
-    unit = "block" if settings.blocks else "example"
-    report = f"laid out {count(number.total(), unit)}, {counts['tokens']:,} tokens in {settings.slots} slots; "
-    report += f"{count(cut.total(), unit)} cut"
-    if cut.total() > 0.01 * number.total():
-        report += f". {WARNING}that is more than 1%; set more `slots`"
-    if unknown.total() > 0.01 * number.total():
-        report += (
-            f". {WARNING}{count(unknown.total(), unit)} with only {meaningless_tokens(tokenizer)}"
-        )
-    if counts["unknown"]:
-        report += f". {WARNING}{count(counts['unknown'], 'word')} without a token became {tokenizer.unk_token}"
-    return report
+    return counts.report("block" if settings.blocks else "example", settings.slots)
+
+
+class Counts:
+    """Counts of laid out rows.
+
+    By split, `rows` counts rows, `cut` those of which tokens were cut off, and `unknown` those that have only tokens
+    without meaning. `tokens` counts tokens, and `unknown_words` words for which the tokenizer has no token.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        self.tokenizer = tokenizer
+        self.meaningless = without_meaning(tokenizer)
+        self.rows = Counter[str]()
+        self.cut = Counter[str]()
+        self.unknown = Counter[str]()
+        self.tokens = 0
+        self.unknown_words = 0
+
+    def add(self, split: str, row: Placed) -> None:
+        self.rows[split] += 1
+        self.cut[split] += row.cut > 0
+        self.unknown[split] += self.meaningless.issuperset(row.ids)
+        self.tokens += len(row.ids)
+        self.unknown_words += row.unknown
+
+    def report(self, unit: str, slots: int) -> str:
+        """Return the line of the job, with a warning if many rows lost tokens or have none with a meaning."""
+        rows = self.rows.total()
+        cut = self.cut.total()
+        unknown = self.unknown.total()
+        report = f"laid out {count(rows, unit)}, {self.tokens:,} tokens in {slots} slots; {count(cut, unit)} cut"
+        if cut > 0.01 * rows:
+            report += f". {WARNING}that is more than 1%; set more `slots`"
+        if unknown > 0.01 * rows:
+            report += (
+                f". {WARNING}{count(unknown, unit)} with only {meaningless_tokens(self.tokenizer)}"
+            )
+        if self.unknown_words:
+            words = count(self.unknown_words, "word")
+            report += f". {WARNING}{words} without a token became {self.tokenizer.unk_token}"
+        return report
 
 
 def beyond_embedding(
@@ -126,8 +152,9 @@ def check_tokenizer(
         token: index for token, index in tokenizer.get_added_vocab().items() if index >= vocabulary
     }
     for text in texts if beyond else ():
-        if token := next((token for token in beyond if token in text), None):
-            raise beyond_embedding(tokenizer, beyond[token], name, f"in the text {text[:60]!r}")
+        for token, index in beyond.items():
+            if token in text:
+                raise beyond_embedding(tokenizer, index, name, f"in the text {text[:60]!r}")
 
 
 def write_groups(
@@ -162,9 +189,8 @@ def tokenizer_of(folder: str, name: str = "", words: bool = False) -> PreTrained
     except Exception as error:  # malformed files raise more errors than the library documents
         raise loading_error(folder, name, "tokenizer", error) from error
     special = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
-    if (
-        len(tokenizer.get_vocab().keys() - special) < 2
-    ):  # transformers makes an empty one up if it finds no files
+    # transformers makes an empty one up if it finds no files
+    if len(tokenizer.get_vocab().keys() - special) < 2:
         raise InputError(
             f"{name or folder} has no tokenizer files; write them into {folder} with `save_pretrained`."
         )
@@ -249,9 +275,7 @@ def _schema(words: bool) -> pa.Schema:
 
 def _chunks(texts: pa.Table) -> Iterator[dict[str, list[Any]]]:
     for chunk in texts.to_batches(CHUNK_TEXTS):
-        yield dict(
-            zip(chunk.schema.names, (column.to_pylist() for column in chunk.columns), strict=True)
-        )
+        yield chunk.to_pydict()
 
 
 def _laid_out(
@@ -274,9 +298,8 @@ def _blocks(
     )
     for split, rows_of_split in groupby(rows, key=lambda row: row[0]):
         running = (text for _, text in rows_of_split)
-        for row, block in enumerate(
-            texts_in_blocks(tokenizer, running, slots, style in WITHOUT_GAPS)
-        ):
+        blocks = texts_in_blocks(tokenizer, running, slots, contiguous=style in WITHOUT_GAPS)
+        for row, block in enumerate(blocks):
             yield split, row, block
 
 

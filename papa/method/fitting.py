@@ -6,7 +6,7 @@ killed resumes from its checkpoint, with the same result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
@@ -95,17 +95,22 @@ class TrainingState:
             torch.zeros_like(values) if values.grad is None else values.grad
             for values in self.parameters
         ]
-        settings = {
-            "amsgrad": False,
-            "beta1": 0.9,
-            "beta2": 0.999,
-            "weight_decay": 0.0,
-            "eps": 1e-8,
-            "maximize": False,
-        }
-        update: Callable[..., None] = adamw
-        moments = self.means, self.squares, list[Tensor](), self.counts
-        update(self.parameters, gradients, *moments, fused=True, lr=self.learning_rate, **settings)
+        adamw(
+            self.parameters,
+            gradients,
+            self.means,
+            self.squares,
+            [],
+            self.counts,
+            fused=True,
+            lr=self.learning_rate,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )
         for values in self.parameters:
             values.grad = None
         self.steps += 1
@@ -116,7 +121,8 @@ class TrainingState:
             if self.epochs
             else torch.empty(0)
         )
-        draws = {"draws/cpu": torch.get_rng_state()}  # dropout draws from these generators
+        # dropout draws from these generators
+        draws = {"draws/cpu": torch.get_rng_state()}
         if self.device.type == "cuda":
             draws["draws/cuda"] = torch.cuda.get_rng_state(self.device)
         values = {"steps": self.steps, "losses": [epoch.loss for epoch in self.epochs]}
@@ -180,23 +186,15 @@ def fit(task: TrainingTask, settings: OfTask, checkpoint: Checkpoint | None = No
         return []
     training = settings.training
     state = TrainingState(task.parameters, training.learning_rate)
-    rows = torch.arange(task.objective.examples) if task.rows is None else task.rows
-    examples = len(rows)
-    parts = BatchParts(state.device)
-    generator = torch.Generator().manual_seed(settings.seed)
-    steps_per_epoch = -(-examples // training.batch_size)
-    if checkpoint is not None and (saved := checkpoint.restore()) is not None:
+    saved = None if checkpoint is None else checkpoint.restore()
+    if checkpoint is not None and saved is not None:
         state.resume(saved)
         checkpoint.resumed = f", resumed in epoch {min(len(state.epochs) + 1, training.epochs)}"
-    order = chain.from_iterable(
-        rows[torch.randperm(examples, generator=generator)].split(training.batch_size)
-        for _ in range(training.epochs)
-    )
-    finished, steps = divmod(state.steps, steps_per_epoch)
-    done = finished * examples + steps * training.batch_size
-    batches = progress(
-        islice(order, state.steps, None), task.name, examples * training.epochs, done
-    )
+    rows = torch.arange(task.objective.examples) if task.rows is None else task.rows
+    examples = len(rows)
+    steps_per_epoch = -(-examples // training.batch_size)
+    parts = BatchParts(state.device)
+    batches = _remaining_batches(task.name, rows, settings, state.steps)
 
     def keep() -> None:
         if checkpoint is not None:
@@ -213,16 +211,10 @@ def fit(task: TrainingTask, settings: OfTask, checkpoint: Checkpoint | None = No
                 state.step()
                 keep()
             mean = float(state.total) / examples
-            # the loss does not reflect the last step
-            finite = isfinite(mean) and all(
-                bool(values.isfinite().all()) for values in task.parameters
-            )
-            if not finite:
+            fault = _fault(mean, task.parameters)
+            if fault:
                 if checkpoint is not None:
                     checkpoint.discard()
-                fault = (
-                    "learned weights are not finite" if isfinite(mean) else f"loss became {mean}"
-                )
                 raise InputError(
                     f"The {fault} in epoch {epoch} of {task.name} at learning rate {training.learning_rate}; lower "
                     "the learning rate."
@@ -235,3 +227,27 @@ def fit(task: TrainingTask, settings: OfTask, checkpoint: Checkpoint | None = No
     finally:
         batches.close()  # an error message then starts on a new line below the progress bar
     return state.epochs
+
+
+def _remaining_batches(
+    title: str, rows: Tensor, settings: OfTask, steps: int
+) -> Generator[Tensor, None, None]:
+    """Return the batches of all epochs without the first `steps`, with a progress bar; the seed sets their order."""
+    training = settings.training
+    examples = len(rows)
+    generator = torch.Generator().manual_seed(settings.seed)
+    order = chain.from_iterable(
+        rows[torch.randperm(examples, generator=generator)].split(training.batch_size)
+        for _ in range(training.epochs)
+    )
+    # the batches of earlier steps are drawn, too, because each draw depends on those before it
+    done = sum(map(len, islice(order, steps)))
+    return progress(order, title, examples * training.epochs, done)
+
+
+def _fault(loss: float, parameters: Sequence[nn.Parameter]) -> str:
+    """Say what is not finite after an epoch; its loss does not reflect the last step. Empty if nothing is wrong."""
+    if not isfinite(loss):
+        return f"loss became {loss}"
+    finite = all(bool(values.isfinite().all()) for values in parameters)
+    return "" if finite else "learned weights are not finite"

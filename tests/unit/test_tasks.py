@@ -1,8 +1,8 @@
 """The table of a corpus: texts, labels by name, subsets, clusters, and a sentence for everything that can be wrong."""
 
-import csv
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -95,81 +95,66 @@ def test_the_table_has_texts_labels_subsets_and_clusters_of_the_same_rows(prepar
     assert not prepare(rows, corpus={"cluster": 3}).column_names[4:]
 
 
-ROWS = [
-    ["text", "label", "kind", "doc"],
-    ["a b", "yes", "x", "1"],
-    ["c", "no", "", "1"],
-    ["d", "yes", "y", "2"],
-]
+FILES = {
+    "train": "text,label,kind,doc\na b,yes,x,1\nc,no,,1\nd,yes,y,2\ne,no,x,3\n",
+    "validation": "text,label,kind,doc\na b,yes,x,1\nc,no,,1\nd,yes,y,2\n",
+}
 FIRST = ("first",)
 LABEL = ("label t", "label u")
 SUBSET = ("subset t",)
 EVERY = (*FIRST, *LABEL, *SUBSET)
+TRAIN = ("train", "all")
 ONLY_ALL = ("all",)
 
 
+def table_of_files(folder: Path, files: Mapping[str, str]) -> Prepared:
+    """Prepare files with this content for two tasks with the same labels, one of them with subsets."""
+    paths = {split: folder / f"{split}.csv" for split in files}
+    for split, content in files.items():
+        paths[split].write_text(content, encoding="utf-8")
+    corpus = corpus_of(files={split: str(path) for split, path in paths.items()}, first="text")
+    t = task_of(label="label", subset="kind")
+    return table_of(corpus, folder, t=t, u=task_of(label="label"))
+
+
 @pytest.mark.parametrize(
-    ("file", "cell", "value", "changed", "parts"),
+    ("edited", "pattern", "replacement", "changed", "parts"),
     [
-        ("train", (1, 0), "a  b", FIRST, ("train", "all")),
-        ("train", (2, 1), "yes", LABEL, ("train", "all")),
-        ("train", (2, 2), "z", SUBSET, ("train", "all")),
-        ("train", (2, 3), "9", (), ()),
-        ("validation", (1, 0), "other", FIRST, ONLY_ALL),
-        ("validation", (2, 1), "yes", LABEL, ONLY_ALL),
-        ("validation", (2, 2), "z", SUBSET, ONLY_ALL),
-        ("train", "a row less", None, EVERY, ("train", "all")),
-        ("validation", "a row less", None, EVERY, ONLY_ALL),
-        ("train", "a column more", None, (), ()),
-        ("train", "a label renamed", "maybe", LABEL, ("train", "all")),
-        ("train", "other quotes", None, (), ()),
+        pytest.param(["train"], "a b", "a  b", FIRST, TRAIN, id="a text"),
+        pytest.param(["train"], "c,no", "c,yes", LABEL, TRAIN, id="a label"),
+        pytest.param(["train"], "c,no,", "c,no,z", SUBSET, TRAIN, id="a subset"),
+        pytest.param(["train"], "c,no,,1", "c,no,,9", (), (), id="an unused cell"),
+        pytest.param(["validation"], "a b", "other", FIRST, ONLY_ALL, id="a validation text"),
+        pytest.param(["validation"], "c,no", "c,yes", LABEL, ONLY_ALL, id="a validation label"),
+        pytest.param(["validation"], "c,no,", "c,no,z", SUBSET, ONLY_ALL, id="a validation subset"),
+        pytest.param(["train"], "e,no,x,3\n", "", EVERY, TRAIN, id="a row less"),
+        pytest.param(
+            ["validation"], "d,yes,y,2\n", "", EVERY, ONLY_ALL, id="a validation row less"
+        ),
+        pytest.param(["train"], "\n", ",9\n", (), (), id="a column more"),
+        pytest.param(FILES, "no,", "maybe,", LABEL, TRAIN, id="a label renamed"),
+        pytest.param(["train"], "([^,\n]*)([,\n])", r'"\1"\2', (), (), id="other quotes"),
     ],
 )
 def test_an_edit_changes_the_digests_of_what_it_changes(
-    tmp_path, file, cell, value, changed, parts
+    tmp_path, edited, pattern, replacement, changed, parts
 ):
     """Every edit of a file gives a new key."""
-    more = ["e", "no", "x", "3"]
-
-    def made(edited=None):
-        files = {}
-        for split in ("train", "validation"):
-            rows = [[*row] for row in ([*ROWS, more] if split == "train" else ROWS)]
-            quoting = csv.QUOTE_MINIMAL
-            if split == edited or (edited and cell == "a label renamed"):
-                match cell:
-                    case "a row less":
-                        rows = rows[:-1]
-                    case "a column more":
-                        rows = [[*row, str(number)] for number, row in enumerate(rows)]
-                    case "a label renamed":
-                        rows = [
-                            [value if field == "no" else field for field in row] for row in rows
-                        ]
-                    case "other quotes":
-                        quoting = csv.QUOTE_ALL
-                    case row, column:
-                        rows[row][column] = value
-            files[split] = str(tmp_path / f"{split}.csv")
-            with open(files[split], "w", newline="", encoding="utf-8") as target:
-                csv.writer(target, quoting=quoting).writerows(rows)
-        corpus = corpus_of(files=files, first="text")
-        return table_of(
-            corpus, tmp_path, t=task_of(label="label", subset="kind"), u=task_of(label="label")
-        )
-
-    before = made()
-    after = made(file)
+    changes = {split: re.sub(pattern, replacement, FILES[split]) for split in edited}
+    before = table_of_files(tmp_path, FILES)
+    after = table_of_files(tmp_path, FILES | changes)
     different = {
         (part, column)
         for part, digests in before.facts["digests"].items()
         for column, digest in digests.items()
         if digest != after.facts["digests"][part][column]
     }
-    assert before.key != after.key and before.path != after.path
-    expected = {(part, column) for part in parts for column in changed}
-    assert different == expected
-    assert made() == before and Path(before.path).exists() and Path(after.path).exists()
+    assert before.key != after.key
+    assert before.path != after.path
+    assert different == {(part, column) for part in parts for column in changed}
+    assert table_of_files(tmp_path, FILES) == before
+    assert Path(before.path).exists()
+    assert Path(after.path).exists()
     for digests in before.facts["digests"].values():
         assert digests["label t"] == digests["label u"], "the name of a task decides nothing"
 

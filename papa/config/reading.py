@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
-from itertools import pairwise
 from reprlib import Repr
 from typing import TYPE_CHECKING, get_args, get_origin
 
 import yaml
 from pydantic import ValidationError
 
-from papa.config import settings
 from papa.config.settings import CLOSE, Block, Config
 from papa.errors import InputError
 
@@ -182,22 +177,8 @@ def _blocks_in(annotation: object) -> list[type[Block]]:
 
 
 def description_of(block: type[Block], key: str) -> str:
-    """Return the description of a key: that of its field, or the docstring below it in `papa.config.settings`."""
-    documented = (_documented().get((kind.__name__, key)) for kind in block.__mro__)
-    return block.model_fields[key].description or next(filter(None, documented), "")
-
-
-@cache
-def _documented() -> dict[tuple[str, str], str]:
-    """Return the docstrings below the keys of `papa.config.settings`, by the names of the class and the key."""
-    tree = ast.parse(inspect.getsource(settings))
-    descriptions = {}
-    for block in (node for node in tree.body if isinstance(node, ast.ClassDef)):
-        for key, below in pairwise(block.body):
-            match key, below:
-                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
-                    descriptions[block.name, name] = " ".join(text.split())
-    return descriptions
+    """Return the description of a key: the docstring below it in `papa.config.settings`."""
+    return " ".join((block.model_fields[key].description or "").split())
 
 
 # -- sentences --------------------------------------------------------------------------------------------------------
@@ -213,8 +194,7 @@ TYPES = {
 }
 """The values that a key may have, by pydantic's type of the error that another value causes."""
 BOOLEAN = re.compile("(?i)yes|no|on|off|true|false")
-POWER = re.compile("([+-]?[0-9]+)[eE]([+-]?)([0-9]+)")
-"""Texts that are meant as values: true or false in YAML, and a number with an exponent but without a point."""
+"""Texts that are meant as true or false."""
 
 
 @dataclass(frozen=True)
@@ -363,8 +343,6 @@ def _advice(kind: str, value: object) -> str:
         return "; write it without quotes (snakemake reads numbers in a block of --config as text, papa run does not)"
     if kind == "bool_type" and isinstance(value, str) and BOOLEAN.fullmatch(value):
         return "; write it without quotes, or after --config as True or False"
-    if kind == "float_type" and (power := POWER.fullmatch(text)):
-        return f", because YAML reads it as text; write {power[1]}.0e{power[2] or '+'}{power[3]}"
     return ""
 
 

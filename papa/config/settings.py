@@ -82,6 +82,12 @@ else:
     Floor = Literal[CONTEXT_FREE]
 
 
+def number(written: object) -> object:
+    """Return what is written as a number such as 2e-5, which YAML reads as text."""
+    is_number = isinstance(written, str) and re.fullmatch("[0-9]+[eE][+-]?[0-9]+", written)
+    return float(str(written)) if is_number else written
+
+
 def fraction(written: object) -> str:
     """Return a fraction of heads, such as "1/8" or 0.125, in lowest terms; raise `InputError` if it is invalid."""
     match = re.fullmatch(r"[0-9]{1,6}/0*[1-9][0-9]{0,5}|[0-9]{1,6}|[0-9]\.[0-9]{1,3}", str(written))
@@ -174,6 +180,7 @@ class Block(BaseModel):
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, regex_engine="python-re",
+        use_attribute_docstrings=True,
         defer_build=True,  # because most jobs import this module and read no config
     )  # fmt: skip
 
@@ -489,8 +496,8 @@ class Task(Block):
     """task of the paper to compare with, if the model is one of the paper's"""
     metric: Metric
     """metric that scores predictions"""
-    learning_rate: Annotated[float, Field(gt=0, le=10), unit("none")]
-    """constant learning rate of AdamW; write 2.0e-5, because YAML reads 2e-5 as text"""
+    learning_rate: Annotated[float, Field(gt=0, le=10), BeforeValidator(number), unit("none")]
+    """constant learning rate of AdamW"""
     batch_size: Annotated[Positive, unit("examples")]
     """examples per training step"""
     epochs: Annotated[Positive, unit("epochs")]

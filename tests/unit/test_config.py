@@ -54,7 +54,7 @@ grids.summary: {} => The grid 'summary' has the name of another table that papa 
 grids.patterns-tiny-words: {} => The grid 'patterns-tiny-words' has the name of another table that papa writes
 tasks.tags.title: animals => Two tasks have the title 'animals'; give each its own.
 
-tasks.tags.learning_rate: 2e-5 => must be a number, but it is '2e-5', because YAML reads it as text; write 2.0e-5.
+tasks.tags.learning_rate: 2e-5x => must be a number, but it is '2e-5x'.
 tasks.tags.learning_rate: 0 => tasks.tags.learning_rate is 0, but should be greater than 0 (constant learning rate
 tasks.tags.learning_rate: .nan => tasks.tags.learning_rate is nan, but should be a finite number
 margin: 10 => margin: 10 is not a margin: it must be above 0% and below 100%
@@ -285,6 +285,13 @@ NO_FRACTIONS = [
     None,
     True,
 ]
+
+
+@pytest.mark.parametrize("written", ["2e-5", "2E-05", "2.0e-5", "0.00002"])
+def test_a_learning_rate_may_be_written_as_people_do(written):
+    """YAML reads the first two as text."""
+    config = config_of(with_keys(START, {"tasks.tags.learning_rate": yaml.safe_load(written)}))
+    assert config.tasks["tags"].learning_rate == 2e-5
 
 
 def test_fractions():

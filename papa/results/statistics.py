@@ -15,7 +15,7 @@ docs/error-rates.md has the error rates.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
@@ -27,6 +27,8 @@ LEVEL = 0.95
 """The confidence level of two-sided intervals and of one-sided bounds."""
 SOURCES = ("order", "seed", "examples", "rows")
 """The sources of variance: the axes of a table of pseudo-values in their order, and the choice of training rows."""
+UNITS = SOURCES.index("examples")
+"""The axis of units in a table of pseudo-values."""
 UNSEEN_UNITS = 0.5
 """The number of unseen units added to the variance of each score. The difference of two scores thus counts one more
 unit than those that differ, because the absence of differences among few examples proves nothing."""
@@ -173,6 +175,21 @@ class PseudoValues:
 
 
 @dataclass(frozen=True)
+class Effect:
+    """What a source of variance, or an interaction of several sources, adds to the variance of means.
+
+    Args:
+        members: the sources: one for a main effect, several for an interaction.
+        square: mean squares and products, divided by the number of values, `[quantity, quantity]`.
+        freedom: degrees of freedom.
+    """
+
+    members: tuple[str, ...]
+    square: np.ndarray
+    freedom: float
+
+
+@dataclass(frozen=True)
 class Spread:
     """Mean squares of several quantities that were measured with the same orders and seeds.
 
@@ -211,72 +228,32 @@ class Spread:
         unknown, and the result holds only for this order; with one seed or one unit, the whole variance is unknown.
         """
         tables = [table for of_corpus in corpora for table in of_corpus]
-        tasks = _consecutive([len(table.values) for table in tables])
         blocks = [_on_common_units(of_corpus) for of_corpus in corpora]
-        rows, columns = (_consecutive([block.shape[axis] for block in blocks]) for axis in (0, 3))
-        sizes = [min(block.shape[axis] for block in blocks) for axis in (1, 2, 3)]
-        varied = [axis for axis, size in enumerate(sizes) if size > 1]
-        subsets = [
-            axes for size in range(1, len(varied) + 1) for axes in combinations(varied, size)
-        ]
-        effects = [_effects(block, subsets) for block in blocks]
-        units = None
+        places = _consecutive([len(block) for block in blocks])
+        tasks = _consecutive([len(table.values) for table in tables])
         unseen = [0.0] * len(tables)
-        if 2 in varied:
+        units = None
+        if UNITS in _varied_axes(blocks):
             unseen = [UNSEEN_UNITS * (table.step / table.values.shape[3]) ** 2 for table in tables]
-            units = np.zeros((rows[-1].stop, columns[-1].stop))
+            units = _deviations_of_units(blocks, places)
         by_quantity = np.repeat(unseen, [len(table.values) for table in tables])
-        squares = []
-        members = []
-        freedoms = []
-        for axes in subsets:
-            # effects that involve units have an entry for each corpus, all others have one for all corpora
-            for chosen in (
-                [[index] for index in range(len(blocks))] if 2 in axes else [range(len(blocks))]
-            ):
-                effect = [effects[index][axes] for index in chosen]
-                flat = (np.concatenate(effect) if len(effect) > 1 else effect[0]).reshape(
-                    sum(map(len, effect)), -1
-                )
-                shape = blocks[chosen[0]].shape[1:]
-                total = math.prod(shape)
-                freedom = math.prod(shape[axis] - 1 for axis in axes)
-                place = slice(rows[chosen[0]].start, rows[chosen[-1]].stop)
-                square = np.zeros([len(by_quantity)] * 2)
-                square[place, place] = flat @ flat.T * (total / flat.shape[1]) / freedom / total
-                if axes == (2,) and units is not None:
-                    square[place, place] += np.diag(by_quantity[place])
-                    units[place, columns[chosen[0]]] = flat / shape[2]
-                squares.append(square)
-                members.append([axis in axes for axis in range(len(SOURCES))])
-                freedoms.append(freedom)
-        for place, of_corpus, block in zip(rows, corpora, blocks, strict=True):
-            drawn = [table for table in of_corpus if table.samples > 1]
-            if samples := min((table.samples for table in drawn), default=0):
-                sizes = [len(table.values) for table in of_corpus]
-                sampled = place.start + np.flatnonzero(
-                    np.repeat([table.samples > 1 for table in of_corpus], sizes)
-                )
-                named = ({"rows"}, {"rows", "examples"})
-                for names, square in zip(named, _squares_of_rows(drawn, samples), strict=True):
-                    squares.append(np.zeros([len(by_quantity)] * 2))
-                    squares[-1][np.ix_(sampled, sampled)] = square
-                    members.append([source in names for source in SOURCES])
-                    freedoms.append(
-                        (samples - 1) * (max(block.shape[3] - 1, 1) if len(names) > 1 else 1)
-                    )
-        effect_members = np.array(members, bool).reshape(-1, len(SOURCES))
+        effects = [*_crossed_effects(blocks, places, by_quantity)]
+        for place, of_corpus in zip(places, corpora, strict=True):
+            effects += _row_effects(of_corpus, place.start, len(by_quantity))
+        squares = np.array([effect.square for effect in effects])
+        names = [[source in effect.members for source in SOURCES] for effect in effects]
+        members = np.array(names, bool).reshape(-1, len(SOURCES))
         return cls(
-            np.concatenate([effect[()].reshape(-1) for effect in effects]),
-            np.array(squares).reshape(len(squares), len(by_quantity), len(by_quantity)),
-            (-1.0) ** (effect_members.sum(1) + 1),
-            np.array(freedoms, float),
-            effect_members,
-            blocks[0].shape[2],
-            units,
-            tuple(unseen),
-            any(table.seeded for table in tables),
-            tuple(tasks),
+            means=np.concatenate([block.mean((1, 2, 3)) for block in blocks]),
+            squares=squares.reshape(-1, len(by_quantity), len(by_quantity)),
+            signs=(-1.0) ** (members.sum(1) + 1),
+            freedoms=np.array([effect.freedom for effect in effects], float),
+            members=members,
+            seeds=blocks[0].shape[2],
+            units=units,
+            unseen=tuple(unseen),
+            seeded=any(table.seeded for table in tables),
+            tasks=tuple(tasks),
         )
 
     @property
@@ -405,18 +382,77 @@ def _on_common_units(tables: Sequence[PseudoValues]) -> np.ndarray:
     return np.concatenate([table.on(every_unit) for table in tables])
 
 
-def _squares_of_rows(tables: Sequence[PseudoValues], samples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the covariance of the means of bootstrapped probes, and its part due to units, `[quantity, quantity]`.
+def _varied_axes(blocks: Sequence[np.ndarray]) -> list[int]:
+    """Return the axes of orders, seeds and units (0, 1 and 2) that have several values in every block."""
+    return [axis for axis in range(3) if min(block.shape[axis + 1] for block in blocks) > 1]
 
-    This part is subtracted, because how samples differ on units is part of how units differ. The degrees of freedom are
-    those of the whole, since the difference may be small by chance. Either includes the effect of one seed.
+
+def _crossed_effects(
+    blocks: Sequence[np.ndarray], places: Sequence[slice], unseen: np.ndarray
+) -> Iterator[Effect]:
+    """Yield the effects of orders, seeds and units, and their interactions.
+
+    A value is the sum of the mean and of one effect for each subset A of the axes (analysis of variance, without
+    replication). An effect of A has E entries, one for each combination of its indices, and each belongs to N / E of
+    the N values. As effects sum to 0 along each axis of A, f = Π (size - 1) entries are free. Hence the mean square is
+    (N / E) Σ effect² / f, and its part of the variance of the mean is that divided by N.
+
+    Args:
+        blocks: values of each corpus, `[quantity, order, seed, unit]`.
+        places: the quantities of each corpus.
+        unseen: the squared deviation that unseen units may add, `[quantity]`.
     """
-    drawn = [
-        replace(each, values=each.resampled[:, None, :samples])
-        for each in tables
-        if each.resampled is not None
+    varied = _varied_axes(blocks)
+    subsets = [axes for size in range(len(varied)) for axes in combinations(varied, size + 1)]
+    by_block = [_effects(block, subsets) for block in blocks]
+    every = range(len(blocks))
+    for axes in subsets:
+        # corpora have orders and seeds in common, but no units
+        for chosen in [[index] for index in every] if UNITS in axes else [[*every]]:
+            entries = np.concatenate([by_block[index][axes] for index in chosen])
+            flat = entries.reshape(len(entries), -1)
+            shape = blocks[chosen[0]].shape[1:]
+            total = math.prod(shape)
+            freedom = math.prod(shape[axis] - 1 for axis in axes)
+            place = slice(places[chosen[0]].start, places[chosen[-1]].stop)
+            square = np.zeros((len(unseen), len(unseen)))
+            square[place, place] = flat @ flat.T * (total / flat.shape[1]) / freedom / total
+            if axes == (UNITS,):
+                square[place, place] += np.diag(unseen[place])
+            yield Effect(tuple(SOURCES[axis] for axis in axes), square, freedom)
+
+
+def _deviations_of_units(blocks: Sequence[np.ndarray], places: Sequence[slice]) -> np.ndarray:
+    """Return what each unit adds to the mean of each quantity, `[quantity, unit]`; 0 for units of other corpora."""
+    columns = _consecutive([block.shape[3] for block in blocks])
+    deviations = np.zeros((places[-1].stop, columns[-1].stop))
+    for block, place, column in zip(blocks, places, columns, strict=True):
+        effect = _effects(block, [(UNITS,)])[(UNITS,)]
+        deviations[place, column] = effect.reshape(len(block), -1) / block.shape[3]
+    return deviations
+
+
+def _row_effects(tables: Sequence[PseudoValues], first: int, quantities: int) -> Iterator[Effect]:
+    """Yield the effect of the choice of training rows of a corpus, and its part that is due to units.
+
+    With probes on R samples of the rows, the first is the covariance of their R means, with R - 1 degrees of freedom.
+    The second is subtracted from it, because how samples differ on units is part of how units differ. Its degrees of
+    freedom are those of the interaction of R samples and U units, (R - 1)(U - 1). Either includes the effect of one
+    seed.
+
+    Args:
+        tables: the tables of the corpus, the first of whose quantities is number `first` of all `quantities`.
+    """
+    drawn = [table for table in tables if table.samples > 1]
+    if not drawn:
+        return
+    samples = min(table.samples for table in drawn)
+    resampled = [
+        replace(table, values=table.resampled[:, None, :samples])
+        for table in drawn
+        if table.resampled is not None
     ]
-    values = _on_common_units(drawn)[:, 0]
+    values = _on_common_units(resampled)[:, 0]
     means = values.mean(2)
     units = values.shape[2]
     inner = (
@@ -424,7 +460,17 @@ def _squares_of_rows(tables: Sequence[PseudoValues], samples: int) -> tuple[np.n
     )
     flat = inner.reshape(len(inner), -1)
     of_units = flat @ flat.T / ((samples - 1) * max(units - 1, 1)) / units
-    return np.cov(means), of_units
+    sizes = [len(table.values) for table in tables]
+    sampled = first + np.flatnonzero(np.repeat([table.samples > 1 for table in tables], sizes))
+    every_unit = _on_common_units(tables).shape[3]
+    freedom = (samples - 1) * max(every_unit - 1, 1)
+    for members, square, free in (
+        (("rows",), np.cov(means), samples - 1),
+        (("rows", "examples"), of_units, freedom),
+    ):
+        whole = np.zeros((quantities, quantities))
+        whole[np.ix_(sampled, sampled)] = square
+        yield Effect(members, whole, free)
 
 
 def _effects(

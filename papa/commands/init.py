@@ -82,22 +82,16 @@ def start(
         InputError: the file exists; the model does not exist; or the data cannot be read or a choice is not certain.
     """
     settings = settings or {}
-    if path.exists():
-        raise InputError(
-            f"{path} exists, and papa never overwrites a file; give another FILE, or delete it."
-        )
+    _check_new([path])
     if train is None and (validation or wanted != ANYTHING):
         raise InputError("Options about texts were given without training texts; add --train FILE.")
     folder, facts = (None, {}) if model is None else _model(model)
-    data = replace(EXAMPLE_DATA, slots=settings.get("slots", EXAMPLE_DATA.slots))
-    if train is not None:
+    if train is None:
+        data = replace(EXAMPLE_DATA, slots=settings.get("slots", EXAMPLE_DATA.slots))
+    else:
         data = data_in_files(train, validation, wanted, path.parent / f"{path.stem}.{{}}.parquet")
         data = data.fitted(facts, folder, settings.get("slots"))
-        for split in data.unwritten:
-            if os.path.exists(data.files[split]):
-                raise InputError(
-                    f"{data.files[split]} exists, and papa never overwrites a file; give another FILE."
-                )
+        _check_new(data.files[split] for split in data.unwritten)
     if path.parent.resolve() != Path.cwd():
         data = replace(
             data, files={split: os.path.abspath(file) for split, file in data.files.items()}
@@ -106,6 +100,29 @@ def start(
     name = re.sub("[^a-z0-9_-]+", "-", path.stem.lower()).strip("-_")[:64] or "mine"
     text = config_text(name, model or EXAMPLE_MODEL, data, facts, settings)
     config_of(yaml.safe_load(text))
+    _write(path, text, data)
+    shown = ("line", "files", "columns", "slots", "metric", "reasons", "notes")
+    return {
+        "config": str(path),
+        **{name: getattr(data, name) for name in shown},
+        "missing_files": {
+            split: file for split, file in data.files.items() if not os.path.isfile(file)
+        },
+        "next": [shlex.join(["papa", verb, argument(path)]) for verb in ("plan", "run")],
+    }
+
+
+def _check_new(files: Iterable[PathLike]) -> None:
+    """Raise `InputError` if a file exists."""
+    for file in files:
+        if os.path.exists(file):
+            raise InputError(
+                f"{file} exists, and papa never overwrites a file; give another FILE, or delete it."
+            )
+
+
+def _write(path: Path, text: str, data: DataSet) -> None:
+    """Write a config and the files of its data, or none of them."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         data.write()
@@ -120,17 +137,6 @@ def start(
         raise InputError(
             f"{path} could not be written ({error.strerror}); give another FILE."
         ) from error
-    return {
-        "config": str(path),
-        **{
-            name: getattr(data, name)
-            for name in ("line", "files", "columns", "slots", "metric", "reasons", "notes")
-        },
-        "missing_files": {
-            split: file for split, file in data.files.items() if not os.path.isfile(file)
-        },
-        "next": [shlex.join(["papa", verb, argument(path)]) for verb in ("plan", "run")],
-    }
 
 
 def _model(model: str) -> tuple[PathLike | None, Facts]:

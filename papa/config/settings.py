@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fractions import Fraction
@@ -720,50 +720,42 @@ class Machine:
 
 
 def _check_names(config: Config) -> None:
-    run = dict.fromkeys(name for grid in config.analyses.values() for name in grid.tasks)
-    used: list[tuple[str, str, Iterable[str], Iterable[str]]] = []
-    for where, grid in config.grids_by_key.items():
-        averaged = filter(None, (Constant.parse(constant).corpus for constant in grid.constants))
-        used.append((f"{where}.models", "model", grid.models, config.models))
-        used.append((f"{where}.tasks", "task", grid.tasks, config.tasks))
-        used.append((f"{where}.constants", "corpus", averaged, config.corpora))
-    used += [
-        (f"tasks.{name}.corpus", "corpus", [task.corpus], config.corpora)
-        for name, task in config.tasks.items()
-    ]
-    used.append(
-        (
-            "patterns.tasks",
-            "task that is run",
-            config.patterns.tasks if config.patterns else (),
-            run,
-        )
-    )
-    for where, what, names, defined in used:
+    for where, what, names, defined in _names_used(config):
         for unknown in (name for name in names if name not in defined):
             raise InputError(
                 f"{where}: no {what} is called {unknown!r}; {suggested(unknown, defined)}"
             )
-    titles = [
-        task.title or name for name, task in config.tasks.items()
-    ]  # tables name tasks by them
-    if twice := next((title for title in titles if titles.count(title) > 1), None):
-        raise InputError(f"Two tasks have the title {twice!r}; give each its own.")
+    # tables name tasks by their titles
+    titles = Counter(task.title or name for name, task in config.tasks.items())
+    for title, times in titles.items():
+        if times > 1:
+            raise InputError(f"Two tasks have the title {title!r}; give each its own.")
     for where, grid in config.grids_by_key.items():
-        other = next(
-            (order for name, order in grid.lists.items() if order != config.lists[name]), None
-        )
-        if other is not None:
+        for name, order in grid.lists.items():
+            if order != config.lists[name]:
+                raise InputError(
+                    f"{where}.orders has a list with the name {order.name!r}, but another grid has a different one "
+                    "with this name; rename one of them, or give both the same file."
+                )
+    for name in config.grids:
+        if name in RESERVED or name.startswith("patterns-"):
             raise InputError(
-                f"{where}.orders has a list with the name {other.name!r}, but another grid has a different one with "
-                "this name; rename one of them, or give both the same file."
+                f"The grid {name!r} has the name of another table that papa writes; rename the grid."
             )
-    if taken := next(
-        (name for name in config.grids if name in RESERVED or name.startswith("patterns-")), None
-    ):
-        raise InputError(
-            f"The grid {taken!r} has the name of another table that papa writes; rename the grid."
-        )
+
+
+def _names_used(config: Config) -> Iterator[tuple[str, str, Iterable[str], Iterable[str]]]:
+    """Yield a key, what its names are called, the names, and those that the config defines."""
+    for where, grid in config.grids_by_key.items():
+        averaged = filter(None, (Constant.parse(constant).corpus for constant in grid.constants))
+        yield f"{where}.models", "model", grid.models, config.models
+        yield f"{where}.tasks", "task", grid.tasks, config.tasks
+        yield f"{where}.constants", "corpus", averaged, config.corpora
+    for name, task in config.tasks.items():
+        yield f"tasks.{name}.corpus", "corpus", [task.corpus], config.corpora
+    if config.patterns is not None:
+        run = [name for grid in config.analyses.values() for name in grid.tasks]
+        yield "patterns.tasks", "task that is run", config.patterns.tasks, run
 
 
 CLOSE = (

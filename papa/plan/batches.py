@@ -136,9 +136,8 @@ def find_missing(batches: Sequence[JobBatch], reported: bool, forced: Collection
         forced: names of rules, and paths of files.
     """
     for batch in batches:
-        asked = bool(forced) and not {batch.rule, *(job.output for job in batch.jobs)}.isdisjoint(
-            forced
-        )
+        names = {batch.rule, *(job.output for job in batch.jobs)} if forced else set[str]()
+        asked = not names.isdisjoint(forced)
         batch.forced = asked or any(needed.forced for needed in batch.all_needs)
         if batch.rule not in (HiddenStates.stage, Report.stage):
             batch.lacking = _to_run(batch, [job.output for job in batch.jobs])
@@ -148,10 +147,9 @@ def find_missing(batches: Sequence[JobBatch], reported: bool, forced: Collection
     for batch in batches:
         if batch.rule == HiddenStates.stage:
             batch.lacking = _to_run(batch, read)
-    for batch in batches:
-        if batch.rule == Report.stage and (
-            batch.forced or not reported or any(needed.lacking for needed in batch.all_needs)
-        ):
+        # batches follow those that they need
+        changed = batch.forced or any(needed.lacking for needed in batch.all_needs)
+        if batch.rule == Report.stage and (changed or not reported):
             batch.lacking = batch.jobs
 
 

@@ -314,6 +314,54 @@ def planned(config: Mapping[str, object], workflow: Workflow) -> Planned:
     Raises:
         InputError: the config, a file or model in it, or an option of snakemake cannot be used.
     """
+    _quicken_snakemake()
+    results = f"{workflow.modifier.path_modifier.prefix or ''}results"  # a module may have a prefix
+    if not workflow.is_main_process:  # the config may have been edited since
+        return _study_of_job(f"{results}/{config['name']}")
+    for path in workflow.configfiles:
+        read_yaml(path)
+    called = _call.get()
+    checked = config_of(changed(config, called.keys) if called else config)
+    folder = f"{results}/{checked.name}"
+    _set_environment()
+    options = _options()
+    if getattr(options, "delete_all_output", False):
+        raise InputError(
+            "--delete-all-output would delete files that other studies need; delete the folder of this study, and then "
+            "what no study needs, with `papa inspect results --prune`."
+        )
+    runs = not any(getattr(options, name, None) for name in SHOWING)
+    # a dry run also stores the tables that it reads, so the next one is fast, unless the folder is read-only
+    place = next(path for path in Path(folder, "x").absolute().parents if path.exists())
+    plan = Plan(
+        checked,
+        folder,
+        fetch(checked, checked.machine, print) if runs else checked.machine,
+        save=runs or os.access(place, os.W_OK),
+        forced=_forced(options, workflow.modifier.modify_rulename),
+    )
+    settle(plan.batches, [plan.report.output, *plan.report_files])
+    models = dict.fromkeys(model for model, _ in checked.pairs)
+    weights = [_weight_bytes(plan.model(name).folder) for name in models]
+    started = Planned(
+        folder=folder,
+        threads=checked.threads,
+        report=plan.report.output,
+        files=plan.report_files,
+        weights_mb=max(weights) // 10**6,
+        plan=plan,
+        complete=options is None or "INPUT" in {each.name for each in options.rerun_triggers},
+    )
+    if called:
+        called.studies.append(started)
+    # not in `onstart`, which snakemake does not call for a workflow that is used as a module
+    if runs:
+        _begin(plan)
+    return started
+
+
+def _quicken_snakemake() -> None:
+    """Collect garbage less often, and drop advice that does not apply."""
     # Snakemake creates hundreds of objects for each job and keeps them. Looking through them again and again took a
     # third of the time of a dry run of 20,000 jobs.
     gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
@@ -322,61 +370,23 @@ def planned(config: Mapping[str, object], workflow: Workflow) -> Planned:
     getLogger("snakemake.logging").addFilter(
         lambda record: "no backup found" not in record.getMessage()
     )
-    results = f"{workflow.modifier.path_modifier.prefix or ''}results"  # a module may have a prefix
-    if not workflow.is_main_process:  # the config may have been edited since
-        folder = f"{results}/{config['name']}"
-        study = read_job(folder, STUDY)
-        if study is None:
-            raise InputError(f"{folder} has no plan; start the workflow again.")
-        return Planned(folder, **study)
-    for path in workflow.configfiles:
-        read_yaml(path)
-    called = _call.get()
-    checked = config_of(changed(config, called.keys) if called else config)
-    folder = f"{results}/{checked.name}"
-    _set_environment()
-    options = called.options if called else _options()
-    if getattr(options, "delete_all_output", False):
-        raise InputError(
-            "--delete-all-output would delete files that other studies need; delete the folder of this study, and then "
-            "what no study needs, with `papa inspect results --prune`."
-        )
-    runs = not any(getattr(options, name, None) for name in SHOWING)
-    machine = fetch(checked, checked.machine, print) if runs else checked.machine
-    # a dry run also stores the tables that it reads, so the next one is fast, unless the folder is read-only
-    place = next(path for path in Path(folder, "x").absolute().parents if path.exists())
-    plan = Plan(
-        checked,
-        folder,
-        machine,
-        save=runs or os.access(place, os.W_OK),
-        forced=_forced(options, workflow.modifier.modify_rulename),
-    )
-    settle(plan.batches, [plan.report.output, *plan.report_files])
-    sizes = [
-        _weight_bytes(plan.model(name).folder)
-        for name in dict.fromkeys(model for model, _ in checked.pairs)
-    ]
-    started = Planned(
-        folder=folder,
-        threads=checked.threads,
-        report=plan.report.output,
-        files=plan.report_files,
-        weights_mb=max(sizes) // 10**6,
-        plan=plan,
-        complete=options is None or "INPUT" in {each.name for each in options.rerun_triggers},
-    )
-    if called:
-        called.studies.append(started)
-    if (
-        runs
-    ):  # not in `onstart`, which snakemake does not call for a workflow that is used as a module
-        try:
-            begin(plan)
-        except (InputError, OSError):
-            if plan.missing:  # otherwise another run or a folder that is read-only is no fault
-                raise
-    return started
+
+
+def _study_of_job(folder: str) -> Planned:
+    """Return what the main process has written of a study, for a job."""
+    study = read_job(folder, STUDY)
+    if study is None:
+        raise InputError(f"{folder} has no plan; start the workflow again.")
+    return Planned(folder, **study)
+
+
+def _begin(plan: Plan) -> None:
+    """Begin a run; another run, or a folder that is read-only, is a fault only if something is missing."""
+    try:
+        begin(plan)
+    except (InputError, OSError):
+        if plan.missing:
+            raise
 
 
 def _set_environment() -> None:
@@ -423,6 +433,9 @@ def _options() -> Namespace | None:
     """Return the options of snakemake's command line; None if another program has started the workflow."""
     from snakemake.cli import parse_args
 
+    called = _call.get()
+    if called:
+        return called.options
     try:
         with redirect_stderr(StringIO()), redirect_stdout(StringIO()):
             options: Namespace = parse_args(sys.argv[1:])[1]

@@ -95,6 +95,6 @@ def test_numbers_that_change_get_a_new_version(computed, computed_copy) -> None:
     for stage, numbers in actual.items():
         if STAGES[stage].version != recorded[stage]["version"]:
             pytest.fail(f"stage {stage} has a new version; write {NUMBERS.name} again (see above)")
-        assert numbers == pytest.approx(recorded[stage]["numbers"], rel=2e-3, abs=2e-3), (
-            f"the numbers of stage {stage} changed: raise its version in papa/stages.py"
-        )
+        assert numbers == pytest.approx(
+            recorded[stage]["numbers"], rel=2e-3, abs=2e-3, nan_ok=True
+        ), f"the numbers of stage {stage} changed: raise its version in papa/stages.py"

@@ -139,7 +139,7 @@ def test_the_cache_is_not_deleted(computed):
 
 
 def test_an_error_while_results_are_printed_is_an_error(computed_copy):
-    (computed_copy.folder / RESULTS / "tables/summary.parquet").write_bytes(b"PAR1")
+    (computed_copy.folder / RESULTS / "tables/claims.json").write_text("{")
     process = computed_copy.snakemake(*OPTIONS, "--cores", "1", "--force")  # only the rule `all`
     assert process.returncode == 1 and "the results were not printed" in process.stderr
 

@@ -289,6 +289,7 @@ class Plan:
         untrained = Constant(constant.start, constant.corpus)
         return self.weights(model, task, untrained, order.base, order.draw or 0)
 
+    @cache  # noqa: B019
     def _settings_of(self, variant: Variant) -> HiddenStates:
         """Return the settings of the hidden states of a variant."""
         constant = variant.constant
@@ -402,9 +403,12 @@ class Plan:
     @cached_property
     def report(self) -> AnyJob:
         """The job of the tables, figures and the page; names, too, decide what they show."""
-        keys = sorted(digest_of_json([job.key, job.about]) for job in self.jobs)
+        jobs = sorted(self.jobs, key=lambda job: (job.key, job.name))
         corpora = dict.fromkeys(self.config.tasks[task].corpus for _, task in self.config.pairs)
-        inputs = {"artefacts": digest_of_json(keys), "published": digest_of_file(PUBLISHED)}
+        inputs = {
+            "artefacts": digest_of_json([[job.key, job.about] for job in jobs]),
+            "published": digest_of_file(PUBLISHED),
+        }
         inputs["analyses"] = digest_of_file(ANALYSES)
         inputs |= {f"data {name}": digest_of_json(self.data(name).facts) for name in corpora}
         folder = str(self.results / "report")

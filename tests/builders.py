@@ -197,6 +197,7 @@ def grid_view(tasks: Mapping[str, str] | Sequence[str] = ("t",), **fields: Any) 
         "models": ("m",),
         "constants": ("average",),
         "orders": ("lambda",),
+        "fractions": ("1", "1/2", "0"),
+        "tasks": corpora,
     }
-    view |= {"fractions": ("1", "1/2", "0"), "tasks": corpora}
     return GridView(**view | fields)

@@ -34,8 +34,14 @@ TITLE = "</script><script>document.title='owned'</script>"
 SUBSET = "<img src=x onerror=\"document.title='owned'\">"
 LABELS = ("<b>no</b>", "yes")
 TEXTS = [f"{SUBSET} & more", "**a line**\nand another", "word " * 40, "the fourth"]
-TASK = {"corpus": "texts", "subset": "kind", "metric": "accuracy"}
-TASK |= {"learning_rate": 0.001, "batch_size": 8, "epochs": 1}
+TASK = {
+    "corpus": "texts",
+    "subset": "kind",
+    "metric": "accuracy",
+    "learning_rate": 0.001,
+    "batch_size": 8,
+    "epochs": 1,
+}
 ENDS = {
     "title": "Kinds & ends",
     "models": ["small"],
@@ -238,6 +244,7 @@ def _write_tokens(job: Any) -> None:
         "slots": SLOTS,
         "sizes": {"layers": LAYERS, "heads": HEADS},
         "rows": {"train": 2, "validation": 0},
+        "style": "paper",
+        "cut": {"train": 3, "validation": job.settings.slots - SLOTS},
     }
-    facts |= {"style": "paper", "cut": {"train": 3, "validation": job.settings.slots - SLOTS}}
     write_table(pa.table(columns), job.output, facts, job.record)

@@ -58,10 +58,16 @@ def _make(family, folder):
         "relative_attention": True,
         "position_biased_input": False,
         "pos_att_type": ["c2p", "p2c"],
+        "type_vocab_size": 0,
+        "max_relative_positions": -1,
     }
-    deberta |= {"type_vocab_size": 0, "max_relative_positions": -1}
-    local = {"global_attn_every_n_layers": 2, "local_attention": 8, **ends}
-    local |= {"cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id}
+    local = {
+        "global_attn_every_n_layers": 2,
+        "local_attention": 8,
+        **ends,
+        "cls_token_id": tokenizer.cls_token_id,
+        "sep_token_id": tokenizer.sep_token_id,
+    }
     special = {
         "electra": {"embedding_size": 16},
         "roberta": roberta,

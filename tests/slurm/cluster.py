@@ -75,9 +75,16 @@ def one_node(folder: Path) -> Iterator[Cluster]:
     started: list[subprocess.Popen[bytes]] = []
     try:
         # --force: it would refuse a folder below one that others may write to
-        munged = ["munged", "--foreground", "--force", f"--socket={folder / 'munge.sock'}"]
-        munged += [f"--key-file={folder / 'munge.key'}", f"--pid-file={places['pid']}"]
-        munged += [f"--seed-file={places['seed']}", f"--log-file={places['log']}"]
+        munged = [
+            "munged",
+            "--foreground",
+            "--force",
+            f"--socket={folder / 'munge.sock'}",
+            f"--key-file={folder / 'munge.key'}",
+            f"--pid-file={places['pid']}",
+            f"--seed-file={places['seed']}",
+            f"--log-file={places['log']}",
+        ]
         for daemon in (munged, ["slurmctld", "-D"], ["slurmd", "-D", "-N", _node()]):
             with open(folder / f"{daemon[0]}.out.log", "wb") as out:
                 environment = os.environ | cluster.environment

@@ -47,9 +47,11 @@ def random_model(family):
         "hidden_size": HEADS * CHANNELS,
         "num_hidden_layers": LAYERS,
         "num_attention_heads": HEADS,
+        "vocab_size": VOCABULARY,
+        "intermediate_size": 41,
+        "max_position_embeddings": 47,
+        "initializer_range": 0.4,
     }
-    sizes |= {"vocab_size": VOCABULARY, "intermediate_size": 41, "max_position_embeddings": 47}
-    sizes |= {"initializer_range": 0.4}
     model = getattr(transformers, f"{name}Model")(
         getattr(transformers, f"{name}Config")(**sizes | options)
     ).eval()
@@ -66,12 +68,15 @@ SIZES = {
     "num_hidden_layers": LAYERS,
     "num_attention_heads": 4,
     "pad_token_id": 0,
+    "vocab_size": VOCABULARY,
+    "intermediate_size": 41,
+    "max_position_embeddings": 47,
 }
-SIZES |= {"vocab_size": VOCABULARY, "intermediate_size": 41, "max_position_embeddings": 47}
 GROUPED = {"num_key_value_heads": 2, "head_dim": 6}
 WINDOW = {"sliding_window": 5}
-EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
-EXPERTS |= {
+EXPERTS = {
+    "num_local_experts": 2,
+    "num_experts_per_tok": 1,
     "hidden_size": 32,
     "head_dim": 8,
     "intermediate_size": 48,

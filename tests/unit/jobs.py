@@ -81,8 +81,9 @@ def write_tokens(folder, slots=7, **rows):
             "row": list(range(number)),
             "ids": ids,
             "cut": [0] * number,
+            "slots": [list(range(slots))] * number,
+            "segments": [[0] * slots] * number,
         }
-        columns |= {"slots": [list(range(slots))] * number, "segments": [[0] * slots] * number}
         parts.append(pa.Table.from_pydict(columns, schema))
     write_groups(
         parts,

@@ -343,8 +343,11 @@ def test_what_differs_is_listed(tmp_path):
     settings = {
         (row["task"], row["setting"]): (row["a"], row["b"]) for row in comparison["settings"]
     }
-    of_models = {"files": (["w"], ["f"]), "papa": (["1"], ["9"])}
-    of_models |= {"precision": (["float32"], ["bfloat16"])}
+    of_models = {
+        "files": (["w"], ["f"]),
+        "papa": (["1"], ["9"]),
+        "precision": (["float32"], ["bfloat16"]),
+    }
     of_tasks = {"learning_rate": ([1e-3], [2e-3]), "rows_available_train": ([8551], [9000])}
     expected = {
         (task, name): values

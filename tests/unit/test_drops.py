@@ -44,10 +44,18 @@ def analysed(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str
 
 
 def test_means_over_tasks(drawn):
-    rows = [row("a", "1", 0.9, 0), row("b", "1", 0.5, 0), row("c", "1", 0.1, None)]
-    rows += [row("a", "0", 0.8, 0.1), row("b", "0", 0.4, 0.2), row("c", "0", 0.1, None)]
-    rows += [row("mlm", "1", -2.0, None, **LOG_SCALED), row("mlm", "0", -3.0, None, **LOG_SCALED)]
-    rows += [row("a", "1/2", 0.7, 0.9), row("a", "0", 0.1, 0.9, main=False)]
+    rows = [
+        row("a", "1", 0.9, 0),
+        row("b", "1", 0.5, 0),
+        row("c", "1", 0.1, None),
+        row("a", "0", 0.8, 0.1),
+        row("b", "0", 0.4, 0.2),
+        row("c", "0", 0.1, None),
+        row("mlm", "1", -2.0, None, **LOG_SCALED),
+        row("mlm", "0", -3.0, None, **LOG_SCALED),
+        row("a", "1/2", 0.7, 0.9),
+        row("a", "0", 0.1, 0.9, main=False),
+    ]
     rows += [
         r | {"line": "b"} for r in rows if r["fraction"] != "1/2"
     ]  # both ends are in every line

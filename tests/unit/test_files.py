@@ -75,8 +75,13 @@ def test_a_file_says_what_made_it(name, tmp_path):
 def test_a_file_with_the_name_of_another_key_is_refused(name, tmp_path):
     """A key depends on each part of a record, and on nothing else."""
     write, read = FORMATS[name]
-    keys = [RECORD.key, replace(RECORD, stage="probe").key, replace(RECORD, version=4).key]
-    keys += [replace(RECORD, settings={}).key, replace(RECORD, inputs={"tokens": "abd"}).key]
+    keys = [
+        RECORD.key,
+        replace(RECORD, stage="probe").key,
+        replace(RECORD, version=4).key,
+        replace(RECORD, settings={}).key,
+        replace(RECORD, inputs={"tokens": "abd"}).key,
+    ]
     assert len(set(keys)) == 5 and replace(RECORD, inputs={"tokens": "abc"}).key == RECORD.key
     own, other = (tmp_path / name.replace("a.", f"é-{key[:16]}.") for key in keys[:2])
     write(own)

@@ -49,8 +49,11 @@ def drawn(seed, name="t", seeds=5, examples=400):
     chance = np.random.default_rng(seed)
     ease = chance.normal(size=examples)
     by_seed = chance.normal(0, 0.1, (seeds, 1))
-    shares = {ORIGINALS: 0.85, ZEROS: 0.6, IDENTITY: 0.62, MEAN_OUTPUT: 0.61}
-    shares |= {
+    shares = {
+        ORIGINALS: 0.85,
+        ZEROS: 0.6,
+        IDENTITY: 0.62,
+        MEAN_OUTPUT: 0.61,
         ("average", "lambda-0", "1/2"): 0.845,
         ("average", "lambda-0", "1/8"): 0.83,
         REPLACED: 0.8,

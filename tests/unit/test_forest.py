@@ -15,9 +15,17 @@ from papa.results.grids import GRID_COLUMNS
 
 def row(task, reliance=None, low=None, high=None, subset="all", line="l", lost=0.048):
     """A row of a grid with every head replaced."""
-    effect = {"reliance": reliance, "reliance_low": low, "reliance_high": high}
-    effect |= {"lost": lost, "lost_low": lost - 0.01, "lost_high": lost + 0.01}
-    effect |= {"contributed": 0.055, "contributed_low": -0.02, "contributed_high": 0.069}
+    effect = {
+        "reliance": reliance,
+        "reliance_low": low,
+        "reliance_high": high,
+        "lost": lost,
+        "lost_low": lost - 0.01,
+        "lost_high": lost + 0.01,
+        "contributed": 0.055,
+        "contributed_low": -0.02,
+        "contributed_high": 0.069,
+    }
     about = {"task": task, "subset": subset, "line": line, "context_free": 0.4}
     return summary_row("0", 0.5, **about, **effect)
 

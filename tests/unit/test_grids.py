@@ -12,8 +12,14 @@ from papa.results.table import arrow_of
 def row(
     task: str, constant: str | None, fraction: str, mean: float | None, **columns: Any
 ) -> dict[str, Any]:
-    about: dict[str, Any] = {"task": task, "constant": constant, "metric": "entity_f1", "heads": 23}
-    about |= {"trivial": 0.1, "context_free": 0.2}
+    about: dict[str, Any] = {
+        "task": task,
+        "constant": constant,
+        "metric": "entity_f1",
+        "heads": 23,
+        "trivial": 0.1,
+        "context_free": 0.2,
+    }
     if constant is not None:
         about |= {"reliance": 0.254, "reliance_low": 0.1, "reliance_high": 0.406}
         about |= {"lost": 0.0254, "lost_low": 0.01, "lost_high": 0.0406}
@@ -46,14 +52,13 @@ def test_constants_are_lines_and_tasks_columns():
         row("ner", "zeros", "0", 0.5),
         row("ner", "average", "0", 0.7),
         row("ner", None, "1", 0.9),
-    ]
-    rows += [
         row("cola", "average", "0", 0.3),
         row("cola", "identity", "0", 0.1),
         row("ner", "average", "1/2", 0.99),
+        row("other", "zeros", "0", 0.99),
+        row("ner", "average", "0", 0.99, model="n"),
+        row("ner", "average", "0", 0.98, metric="token_accuracy", main=False),
     ]
-    rows += [row("other", "zeros", "0", 0.99), row("ner", "average", "0", 0.99, model="n")]
-    rows += [row("ner", "average", "0", 0.98, metric="token_accuracy", main=False)]
     grid = Grid(rows, constants=["zeros", "toeplitz-trained", "average"])
     assert grid.lines == [
         "| constants | COLA | NER |",
@@ -104,12 +109,14 @@ def test_each_model_has_a_table_and_a_task_without_reliance_says_what_attention_
         "status": "no context-free floor was measured",
         "model": "n",
     }
-    rows = [row("ner", None, "1", 0.9), row("ner", "average", "0", 0.7)]
-    rows += [
+    rows = [
+        row("ner", None, "1", 0.9),
+        row("ner", "average", "0", 0.7),
         row("cola", None, "1", 0.7, **why),
         row("cola", "average", "0", 0.7, reliance=None, **why),
+        row("ner", None, "1", 0.8, **missing),
+        row("ner", "average", "0", 0.5, **missing),
     ]
-    rows += [row("ner", None, "1", 0.8, **missing), row("ner", "average", "0", 0.5, **missing)]
     grid = Grid(rows, models=["m", "n"])
     tables = {title: table.markdown() for title, table in grid.tables.items()}
     parts = ("", ". Lost", ". Reliance")
@@ -131,8 +138,11 @@ def test_each_model_has_a_table_and_a_task_without_reliance_says_what_attention_
 
 def test_averages_of_other_texts():
     """NER is a task on conll: its average is the average of conll."""
-    rows = [row("cola", "average", "0", 0.3), row("cola", "average-of-conll", "0", 0.2)]
-    rows += [row("ner", "average", "0", 0.7)]
+    rows = [
+        row("cola", "average", "0", 0.3),
+        row("cola", "average-of-conll", "0", 0.2),
+        row("ner", "average", "0", 0.7),
+    ]
     grid = Grid(rows, constants=["average", "average-of-conll"], fractions=["0"])
     assert grid.lines[4:] == [
         "| average, own texts | **0.300 ±.013** | **0.700 ±.013** |",

@@ -47,8 +47,8 @@ def test_a_map_has_lambda_of_the_first_seed_if_it_was_learned_and_the_averages(
     run: dict[str, Any] = CONFIG["run"] | {
         "fractions": fractions,
         "constants": ["average", "zeros"],
+        "tasks": ["second"],
     }
-    run |= {"tasks": ["second"]}
     study = write_results(tmp_path, run=run, grids={}, ranking={"seeds": [3, 0]})
     maps, sets = head_maps(study)
     weights = None if seed is None else [learned(seed, head) for head in range(LAYERS * HEADS)]

@@ -237,8 +237,13 @@ def test_a_checkpoint_is_exactly_the_model_or_is_refused(
     """Tensors of other heads are left out; tensors that would change hidden states are not."""
     _ = architecture.startswith("T5") and needs_t5()
     kind = getattr(transformers, architecture)
-    sizes = {"hidden_size": HEADS * CHANNELS, "num_hidden_layers": LAYERS}
-    sizes |= {"num_attention_heads": HEADS, "vocab_size": VOCABULARY, "max_position_embeddings": 47}
+    sizes = {
+        "hidden_size": HEADS * CHANNELS,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "vocab_size": VOCABULARY,
+        "max_position_embeddings": 47,
+    }
     sizes |= {"embedding_size": HEADS * CHANNELS, "intermediate_size": 41} | ENDS
     stock = kind(kind.config_class(**sizes)).eval()
     stock.save_pretrained(tmp_path)

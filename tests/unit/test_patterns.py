@@ -154,8 +154,11 @@ def test_two_separators_between_texts():
     end = 2
     word = 7
     slots = [[0, 1, 6, 7, 8, 9, 12], [0, 1, 2, 3, 6, 7, 8, 9, 12], [0, 1, 6, 7, 8, 12]]
-    ids = [[start, 5, end, end, word, 9, end], [start, 5, 6, end, end, end, word, end, end]]
-    ids += [[start, 5, end, end, word, end]]
+    ids = [
+        [start, 5, end, end, word, 9, end],
+        [start, 5, 6, end, end, end, word, end, end],
+        [start, 5, end, end, word, end],
+    ]
     lists = {
         name: pa.array(rows, pa.list_(pa.int32()))
         for name, rows in (("ids", ids), ("slots", slots))

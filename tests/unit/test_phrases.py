@@ -72,9 +72,17 @@ def test_words(function, arguments, text):
 
 def row(lost=0.048, reliance=0.88, high=1.39, metric="accuracy", task="A"):
     """A task that loses 0.8 or more of what attention contributes."""
-    effect = {"lost": lost, "lost_low": lost - 0.008, "lost_high": lost + 0.009}
-    effect |= {"contributed": 0.055, "contributed_low": -0.002, "contributed_high": 0.069}
-    effect |= {"reliance": reliance, "reliance_low": 0.52, "reliance_high": high}
+    effect = {
+        "lost": lost,
+        "lost_low": lost - 0.008,
+        "lost_high": lost + 0.009,
+        "contributed": 0.055,
+        "contributed_low": -0.002,
+        "contributed_high": 0.069,
+        "reliance": reliance,
+        "reliance_low": 0.52,
+        "reliance_high": high,
+    }
     return effect | {"metric": metric, "task": task}
 
 
@@ -110,8 +118,15 @@ def test_orders_are_compared_with_random_ones_and_tested_only_if_there_are_many(
     """Of 20 random orders, 1 is as good as λ of either seed, on both numbers of heads that all orders have."""
     scores = {"lambda-0": [0.9, 0.7], "lambda-1": [0.9, 0.5]}
     scores |= {f"random-{draw}": [0.5, 0.3 + 0.6 * (draw == 4)] for draw in range(1, 21)}
-    about = {"model": "m", "title": "NER", "constant": "average", "metric": "entity_f1"}
-    about |= {"main": True, "subset": "all", "seed": 0}
+    about = {
+        "model": "m",
+        "title": "NER",
+        "constant": "average",
+        "metric": "entity_f1",
+        "main": True,
+        "subset": "all",
+        "seed": 0,
+    }
     runs = pd.DataFrame(
         about | {"order": order, "fraction": fraction, "score": score}
         for order, both in scores.items()

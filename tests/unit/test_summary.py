@@ -143,9 +143,11 @@ def test_a_setting_has_its_mean_and_the_interval_of_its_outcomes(tmp_path):
 
 
 def test_relative_drop_against_the_original():
-    runs = [scored({"1": (0.78, 0.82), "1/2": (0.8, 0.84), "0": (0.6, 0.6)}, "sst2")]
-    # The same for a negative metric (the sign is the original's distance from 0), far enough below 0.
-    runs += [scored({"1": (-1.0, -1.0), "0": (-1.5, -1.5)}, "neg")]
+    runs = [
+        scored({"1": (0.78, 0.82), "1/2": (0.8, 0.84), "0": (0.6, 0.6)}, "sst2"),
+        # The same for a negative metric (the sign is the original's distance from 0), far enough below 0.
+        scored({"1": (-1.0, -1.0), "0": (-1.5, -1.5)}, "neg"),
+    ]
     rows = {(row["task"], row["fraction"]): row["relative_drop"] for row in rows_of(*runs)}
     assert list(rows) == [("sst2", "1"), ("sst2", "1/2"), ("sst2", "0"), ("neg", "1"), ("neg", "0")]
     assert [*rows.values()] == pytest.approx([0, -0.025, 0.25, 0, 0.5])

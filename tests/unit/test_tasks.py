@@ -76,8 +76,9 @@ def test_the_table_has_texts_labels_subsets_and_clusters_of_the_same_rows(prepar
         "split": ["train"] * 3 + ["validation"],
         "row": [0, 1, 2, 0],
         "first": ["a", "b", "c", "d"],
+        "label t": [1, 0, 1, 0],
+        "subset t": ["easy", "", "hard", "x"],
     }
-    columns |= {"label t": [1, 0, 1, 0], "subset t": ["easy", "", "hard", "x"]}
     assert table.to_pydict() == columns and [*texts_in(prepare.made.path)] == columns["first"]
     facts = prepare.made.facts
     assert facts["rows"] == facts["rows_available"] == {"train": 3, "validation": 1}

@@ -79,57 +79,41 @@ MASKED = {
     "tasks.hidden": {"corpus": "running", "metric": "negative_log_perplexity"},
     "run.tasks": ["animals", "hidden"],
 }
-VALUES: dict[str, tuple[Any, ...]] = {"run.constants": (["zeros"], ["average", "uniform"], ABSENT)}
-VALUES |= {
+VALUES: dict[str, tuple[Any, ...]] = {
+    "run.constants": (["zeros"], ["average", "uniform"], ABSENT),
     "run.orders": (["random"], ["lambda", "gradient"], ABSENT),
     "tasks.*.published": ("cola", ABSENT),
-}
-VALUES |= {
     "run.fractions": (["1", "0"], ["1", "1/4", "0"], ["1", "1/2", "0"]),
     "run.seeds": ([2], [1, 2], [1]),
-}
-VALUES |= {
     "grids": (ABSENT,),
     "grids.*.constants": (["toeplitz"], ["toeplitz-trained"], ["average"]),
-}
-VALUES |= {
     "grids.*.orders": (["last-layer-first"], ["gradient"]),
     "grids.*.fractions": (["1", "0"], ["1/2"]),
-}
-VALUES |= {"grids.*.seeds": ([3], [1, 3]), "grids.*.title": ("More", "Even more")}
-VALUES |= {
+    "grids.*.seeds": ([3], [1, 3]),
+    "grids.*.title": ("More", "Even more"),
     "corpora.*.first": ("sentence", "long"),
     "corpora.*.second": ("long", ABSENT),
     "corpora.*.slots": (7, 13),
-}
-VALUES |= {
     "corpora.*.train_limit": (17, 1000, ABSENT),
     "corpora.*.cluster": ("long", "sentence", 3, ABSENT),
-}
-VALUES |= {"tasks.*.title": ("Animals", ABSENT), "tasks.*.label": ("long", "animal")}
-VALUES |= {"tasks.*.labels": (["0", "1"], ["1", "0"], ["0", "1", "2"], ["short", "long"], ABSENT)}
-VALUES |= {
+    "tasks.*.title": ("Animals", ABSENT),
+    "tasks.*.label": ("long", "animal"),
+    "tasks.*.labels": (["0", "1"], ["1", "0"], ["0", "1", "2"], ["short", "long"], ABSENT),
     "tasks.*.subset": ("long", ABSENT),
     "tasks.*.metric": ("f1", "matthews_correlation", "accuracy"),
-}
-VALUES |= {
     "tasks.*.learning_rate": (0.02, 0.01),
     "tasks.*.batch_size": (5, 8),
     "tasks.*.epochs": (2, 1),
-}
-VALUES |= {
     "resamples": (0, 2, 3),
     "fidelity": ("published_code", ABSENT),
     "margin": (0.3, "2 points", ABSENT),
-}
-VALUES |= {"floors": ([], ["identity", "zeros"], ["zeros", "mean-output"], ["zeros"])}
-VALUES |= {
+    "floors": ([], ["identity", "zeros"], ["zeros", "mean-output"], ["zeros"]),
     "layout": ("published_code", "natural", "paper", ABSENT),
     "keep_hidden_states": (False, True),
-}
-VALUES |= {"ranking": (ABSENT,), "ranking.seeds": ([1], [0, 1], [0])}
-VALUES |= {"ranking.epochs": (2, ABSENT), "ranking.draws": (1, 2)}
-VALUES |= {
+    "ranking": (ABSENT,),
+    "ranking.seeds": ([1], [0, 1], [0]),
+    "ranking.epochs": (2, ABSENT),
+    "ranking.draws": (1, 2),
     "patterns": (ABSENT,),
     "hub_mirror": ("hub", "mirror", ABSENT),
     "precision": ("bfloat16", "float32"),

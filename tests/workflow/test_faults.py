@@ -334,8 +334,10 @@ def test_a_strange_machine(computed, tmp_path, monkeypatch):
         "PYTHONIOENCODING": "ascii",
         "LC_ALL": "C",
         "TERM": "dumb",
+        "COLUMNS": "20",
+        "TMPDIR": str(tmp_path / "small"),
+        "HOME": str(tmp_path / "home"),
     }
-    settings |= {"COLUMNS": "20", "TMPDIR": str(tmp_path / "small"), "HOME": str(tmp_path / "home")}
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     command = [sys.executable, "-m", "papa", "run", "config.yaml", "--cores", "1"]

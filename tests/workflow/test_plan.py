@@ -301,8 +301,12 @@ def test_models_that_do_not_fit_a_task_are_named_before_the_run(plan):
         for metric in ("negative_log_perplexity", "log_likelihood")
     }
     models = {"gpt": {"path": random_model("gpt2")}, "bert": {"path": random_model("bert")}}
-    config = CONFIG | {"models": models, "corpora": corpora, "tasks": tasks}
-    config |= {"run": CONFIG["run"] | {"tasks": [*tasks], "models": ["gpt", "bert"]}}
+    config = CONFIG | {
+        "models": models,
+        "corpora": corpora,
+        "tasks": tasks,
+        "run": CONFIG["run"] | {"tasks": [*tasks], "models": ["gpt", "bert"]},
+    }
     assert json.loads(plan(config, "--json").stdout)["problems"] == [
         "Model gpt: it is a decoder, which cannot predict the masked tokens of task negative; use the metric "
         "log_likelihood.",

@@ -6,11 +6,11 @@ import fake_device
 import pytest
 import torch
 from families import stock
+from refusals import input_error
 from sizes import SLOTS
 
 from papa.config.variant import AVERAGED
 from papa.data.packed import Packed
-from papa.errors import InputError
 from papa.method.averaging import Averaging
 from papa.model.model import Model
 
@@ -76,6 +76,6 @@ def test_sums_that_do_not_fit_are_on_the_host(monkeypatch, caplog):
     memory["cpu"] = 1000
     with (
         fake_device.installed(),
-        pytest.raises(InputError, match=r"on cpu, which has .* GB; use fewer slots"),
+        input_error(r"on cpu, which has .* GB; use fewer slots"),
     ):
         Averaging(model, SLOTS)

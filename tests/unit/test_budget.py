@@ -5,11 +5,11 @@ import weakref
 import jobs
 import pytest
 import torch
+from refusals import input_error
 from sizes import LAYERS, TRAIN, VALIDATION
 
 import papa
 from papa.data.tokens import Tokens
-from papa.errors import InputError
 from papa.files import read_table
 from papa.method.averaging import Averaging
 from papa.method.hidden import StoredStates
@@ -158,7 +158,7 @@ def test_less_memory_gives_the_same_weights_of_heads(
 @TEXTS
 def test_a_training_example_that_does_not_fit_is_an_error(tiny, corpus, data, scarce):
     scarce(2)
-    with pytest.raises(InputError, match="is too small for one training example; use fewer slots"):
+    with input_error("is too small for one training example; use fewer slots"):
         jobs.learn(
             tiny, corpus / "lambda.parquet", jobs.training(epochs=1), constant="toeplitz", **data
         )

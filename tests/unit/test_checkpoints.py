@@ -9,10 +9,10 @@ import jobs
 import pytest
 import torch
 from random_models import random_model
+from refusals import input_error
 from sizes import TRAIN
 
 from papa.config.settings import Machine
-from papa.errors import InputError
 from papa.method import (
     averages,
     averaging,
@@ -198,7 +198,7 @@ def test_a_resumed_job_that_diverges_says_in_which_epoch(always, course, tiny, c
     course.of(job, killed_at=STEPS + 2)
     plain = objectives.cross_entropy
     monkeypatch.setattr(objectives, "cross_entropy", lambda *args: plain(*args) * float("nan"))
-    with pytest.raises(InputError, match=r"became nan in epoch 2 "):
+    with input_error(r"became nan in epoch 2 "):
         course.of(job)
     assert not run.exists() and not checkpoints_in(corpus)
 

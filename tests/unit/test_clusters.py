@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import labelled, texts
+from refusals import input_error
 from test_compare import compared, drawn
 from test_compare import outcomes as of_seeds
 from test_outcomes import finished_words
 
-from papa.errors import InputError
 from papa.files import read_table, write_table
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, TaskOutcomes, outcomes_in, table_of
 from papa.results.reliance import effect_of
@@ -110,7 +110,5 @@ def test_a_comparison_of_clusters_needs_the_same_on_both_sides(tmp_path):
     assert [row["examples_a"] for row in both["rows"]] == [40]
     assert both["rows"] != none["rows"]
     for name, other in (("differ", in_clusters(a, np.arange(40) // 5)), ("one", a)):
-        with pytest.raises(
-            InputError, match="group the examples of task cola in different clusters"
-        ):
+        with input_error("group the examples of task cola in different clusters"):
             compared(tmp_path / name, other, in_clusters(b, blocks))

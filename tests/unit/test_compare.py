@@ -8,10 +8,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from builders import labelled, run_record, texts
+from refusals import input_error
 from rich.console import Console
 from scipy.stats import t, ttest_ind, ttest_rel
 
-from papa.errors import InputError
 from papa.files import write_table
 from papa.results.compare import (
     BY_BOTH,
@@ -386,5 +386,5 @@ def damaged(tmp_path):
 )
 def test_what_cannot_be_compared_is_one_sentence(damaged, other, message):
     given = (damaged / other,) if isinstance(other, str) else (damaged / "a", other)
-    with pytest.raises(InputError, match=message):
+    with input_error(message):
         compare(damaged / "a", *given)

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 
 import pytest
 import yaml
+from refusals import input_error
 from tiny import ABSENT, CONFIG, REPOSITORY, corpus_of, with_keys
 
 from papa.config.measures import TEXT, WORD, check_metric
@@ -152,7 +153,7 @@ def test_files_that_are_no_configs(tmp_path, content, said):
     path = tmp_path / "a.yaml"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(InputError, match=said) as refusal:
+    with input_error(said) as refusal:
         read_config(path)
     assert "\n" not in str(refusal.value)
 
@@ -303,7 +304,7 @@ def test_fractions():
         expected for _, expected in FRACTIONS
     ]
     for written in NO_FRACTIONS:
-        with pytest.raises(InputError, match="is not a fraction between 0 and 1"):
+        with input_error("is not a fraction between 0 and 1"):
             fraction(written)
 
 
@@ -366,5 +367,5 @@ def test_a_corpus_is_of_the_kind_that_its_keys_choose(corpus, kind, splits, firs
     ],
 )
 def test_metrics_fit_the_names_of_labels(metric, target, names, message):
-    with nullcontext() if message is None else pytest.raises(InputError, match=message):
+    with nullcontext() if message is None else input_error(message):
         check_metric(metric, target, names)

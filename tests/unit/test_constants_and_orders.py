@@ -3,6 +3,7 @@
 import jobs
 import pytest
 import torch
+from refusals import input_error
 from sizes import CORPUS_SLOTS, HEADS, LAYERS
 
 import papa
@@ -23,7 +24,7 @@ def test_matrices_are_those_written_out(name, expected):
     matrices = papa.Constants.of(name, 2, 5, 3).mean
     assert matrices.shape == (2, 5, 3, 3) and (matrices == matrices[0, 0]).all()
     torch.testing.assert_close(matrices[1, 4], torch.tensor(expected, dtype=torch.float32))
-    with pytest.raises(papa.InputError, match="give one of identity, toeplitz, zeros, uniform"):
+    with input_error("give one of identity, toeplitz, zeros, uniform"):
         papa.Constants.of("average", 2, 5, 3)
 
 

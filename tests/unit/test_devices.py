@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
+from refusals import input_error
 
-from papa.errors import InputError
 from papa.run import gpu as devices
 
 JOB = """
@@ -145,10 +145,10 @@ def test_the_folder_of_locks_is_the_users_own(monkeypatch):
     assert folder == devices.lock_folder() and folder.stat().st_mode & 0o777 == 0o700
     folder.rename(folder.with_name("elsewhere"))
     folder.symlink_to("elsewhere")
-    with pytest.raises(InputError, match="is not a folder that you own"):
+    with input_error("is not a folder that you own"):
         devices.lock_folder()
     other = os.getuid() + 1
     folder.with_name("elsewhere").rename(folder.with_name(f"papa-gpus-{other}"))
     monkeypatch.setattr(os, "getuid", lambda: other)
-    with pytest.raises(InputError, match="is not a folder that you own"):
+    with input_error("is not a folder that you own"):
         devices.lock_folder()

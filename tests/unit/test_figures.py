@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 import torch
 from builders import grid_view, summary_row
+from refusals import input_error
 
 import papa
-from papa.errors import InputError
 from papa.method.pictures import drawn_slots, pictures
 from papa.results.drops import COLUMNS as DROP_COLUMNS
 from papa.results.drops import drop_figure
@@ -115,7 +115,7 @@ class Panel:
 
 @pytest.mark.parametrize("character", ["\x1b", "\0", "\uffff"])
 def test_a_character_that_would_end_the_process_is_refused(tmp_path, character):
-    with pytest.raises(InputError, match="contains a control character, which cannot be drawn"):
+    with input_error("contains a control character, which cannot be drawn"):
         save(tmp_path, figure_of(curve() + curve(subset=f"of{character}ten"))[0])
     assert not list(tmp_path.iterdir())
 

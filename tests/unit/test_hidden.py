@@ -8,6 +8,7 @@ import jobs
 import pytest
 import torch
 from families import only, real
+from refusals import input_error
 from sizes import CHANNELS, CORPUS_SLOTS, HEADS, LAYERS, VOCABULARY
 
 import papa
@@ -96,7 +97,7 @@ def test_damage_is_found_when_hidden_states_are_read(tiny, corpus, tokens):
 def test_a_disk_too_small_is_found_before_anything_is_written(tiny, corpus, tokens, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("papa.method.hidden.shutil.disk_usage", lambda path: usage(10, 9, 1))
-    with pytest.raises(papa.InputError, match=r"the disk of .* has only 1 B free"):
+    with input_error(r"the disk of .* has only 1 B free"):
         jobs.store(tiny, corpus / "x" / "states.hidden", tokens=tokens)
     assert list((corpus / "x").iterdir()) == []
 
@@ -134,5 +135,5 @@ def test_states_beyond_the_range_of_float16_come_back_as_precisely(
 def test_states_that_are_no_numbers_are_not_stored(tiny, corpus, tokens, monkeypatch):
     infinite = [torch.full((1, 4), torch.inf)]
     monkeypatch.setattr("papa.method.states.Model.run", lambda *_: infinite)
-    with pytest.raises(papa.InputError, match="state of this model is NaN or infinite"):
+    with input_error("state of this model is NaN or infinite"):
         stored(tiny, corpus)

@@ -9,6 +9,7 @@ import torch
 import transformers
 from families import ENDS, SIZES, needs_t5
 from random_models import random_model
+from refusals import input_error
 from sizes import EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
 from torch.nn.functional import cross_entropy, gelu
 from transformers.activations import ACT2FN
@@ -116,7 +117,7 @@ def test_masks_follow_from_seed_and_epoch(masking):
 
 
 def test_a_tokenizer_without_mask_token_is_refused(tokenizer):
-    with pytest.raises(papa.InputError, match="tokenizer of model tiny has no mask token"):
+    with input_error("tokenizer of model tiny has no mask token"):
         Masking.of(tokenizer, "tiny")
 
 
@@ -137,7 +138,7 @@ def test_blocks_lose_no_token_and_fill_their_slots(masking_tokenizer):
         6,
     ]
     assert {(block.ids[0], block.ids[-1], block.cut) for block in blocks} == {(2, 3, 0)}
-    with pytest.raises(papa.InputError, match="2 slots leave no room"):
+    with input_error("2 slots leave no room"):
         list(texts_in_blocks(masking_tokenizer, texts, 2))
 
 
@@ -262,12 +263,10 @@ def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, tokens):
 
 
 def test_trained_constants_and_texts_too_short_to_be_masked_are_refused(tiny, tokens, monkeypatch):
-    with pytest.raises(
-        papa.InputError, match="The constant toeplitz is trained, which needs labels"
-    ):
+    with input_error("The constant toeplitz is trained, which needs labels"):
         train(tiny, tokens, variant="toeplitz-trained/all")
     monkeypatch.setattr("papa.method.token_prediction.CHOSEN_SHARE", 0.0)
-    with pytest.raises(papa.InputError, match="No token of the validation split is masked"):
+    with input_error("No token of the validation split is masked"):
         train(tiny, tokens)
 
 

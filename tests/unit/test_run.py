@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from refusals import input_error
 from tiny import CONFIG, REPOSITORY, write_data, write_model
 from typer.testing import CliRunner
 
 from papa.cli import app
 from papa.config.reading import config_of
-from papa.errors import InputError
 from papa.plan.study import Plan
 from papa.run import start
 
@@ -133,9 +133,7 @@ def test_a_living_run_keeps_others_out_and_a_dead_one_does_not(here):
     try:
         assert "held\n" in iter(run.stdout.readline, ""), "after the reasons why files are made"
         study = Plan(config_of(CONFIG), "results/tiny")
-        with pytest.raises(
-            InputError, match=r"^another run is writing to results/tiny; wait for it"
-        ):
+        with input_error(r"^another run is writing to results/tiny; wait for it"):
             start.begin(study)
     finally:
         run.send_signal(signal.SIGKILL)

@@ -21,6 +21,7 @@ from finished import (
     page_of,
     write_results,
 )
+from refusals import input_error
 
 import papa
 from papa.files import read_json, read_table
@@ -78,7 +79,7 @@ def test_constants_are_those_of_the_model_and_the_task_and_a_wrong_name_gets_a_s
     loaded, asked, message
 ):
     np.testing.assert_array_equal(loaded.constants("first", "small").mean, averages().mean)
-    with pytest.raises(papa.InputError, match=re.escape(message)):
+    with input_error(re.escape(message)):
         loaded.constants(*asked)
 
 
@@ -129,7 +130,7 @@ def test_a_saved_study_needs_nothing_else(study, loaded, tmp_path):
     assert (
         page == tmp_path / "saved/report/index.html" and page.read_text() == loaded.page.read_text()
     )
-    with pytest.raises(papa.InputError, match="saved exists"):
+    with input_error("saved exists"):
         loaded.save(tmp_path / "saved")
     moved = shutil.move(tmp_path / "saved", tmp_path / "moved")
     again = papa.load(moved)
@@ -140,14 +141,14 @@ def test_a_saved_study_needs_nothing_else(study, loaded, tmp_path):
     )
     np.testing.assert_array_equal(again.constants("second", "other").mean, averages().mean)
     shutil.rmtree(tmp_path / "moved/averages")
-    with pytest.raises(papa.InputError, match="are missing; run the study again to compute them"):
+    with input_error("are missing; run the study again to compute them"):
         again.constants("second", "other")
 
 
 def test_only_a_finished_study_can_be_loaded(tmp_path):
-    with pytest.raises(papa.InputError, match="nowhere is not a folder; give a results folder"):
+    with input_error("nowhere is not a folder; give a results folder"):
         papa.load(tmp_path / "nowhere")
-    with pytest.raises(papa.InputError, match="has no HTML report, so it is not a finished study"):
+    with input_error("has no HTML report, so it is not a finished study"):
         papa.load(tmp_path)
 
 

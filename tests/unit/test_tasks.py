@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import TypeAdapter
+from refusals import input_error
 from tiny import corpus_of
 
 from papa.config.settings import Corpus, Machine, Task
 from papa.data import prepare as preparing
 from papa.data.columns import Columns
 from papa.data.prepare import Prepared, prepared, texts_in
-from papa.errors import DamagedArtefact, InputError
+from papa.errors import DamagedArtefact
 from papa.files import read_table
 
 Prepare = Callable[..., pa.Table]
@@ -239,7 +240,7 @@ def test_a_source_that_is_replaced_while_it_is_read_is_refused(monkeypatch, tmp_
         return rows
 
     monkeypatch.setattr(preparing, "load_splits", loaded)
-    with pytest.raises(InputError, match=r"train\.csv has changed since this run began; run again"):
+    with input_error(r"train\.csv has changed since this run began; run again"):
         table_of(corpus, tmp_path)
     assert not (tmp_path / "data").exists()
 
@@ -324,10 +325,10 @@ def test_blank_lines_of_running_text_are_left_out(tmp_path):
     assert set(table["first"].to_pylist()) <= {"= a =", "b", "c"}
     assert made.facts["rows_available"] == {"train": 3, "validation": 3}
     assert made.facts["shared"] == {}, "lines of running text recur"
-    with pytest.raises(InputError, match="has no text in column text in 3 of 6 rows"):
+    with input_error("has no text in column text in 3 of 6 rows"):
         table_of(blocks.model_copy(update={"blocks": False}), tmp_path)
     pq.write_table(pa.table({"text": ["", " "]}), tmp_path / "lines.parquet")
-    with pytest.raises(InputError, match="has no text; every split needs some"):
+    with input_error("has no text; every split needs some"):
         table_of(blocks, tmp_path)
 
 
@@ -384,9 +385,7 @@ def test_a_label_that_only_the_limit_leaves_out_is_no_fault(prepare):
         (["no", "yes", "maybe"], validation | {"label": [0, 2]}),
     ):
         rows = TEXT | ({"label": [0, 1, 0]} if names else {})
-        with pytest.raises(
-            InputError, match=r"contains 'maybe' in .*validation\.parquet, but in no training row"
-        ):
+        with input_error(r"contains 'maybe' in .*validation\.parquet, but in no training row"):
             prepare(rows, given, names=names and {"label": names})
 
 
@@ -439,13 +438,9 @@ def test_further_validation_splits_follow_the_validation_split(monkeypatch, tmp_
     assert table["label t"].to_pylist() == [1, 0, 1, 0, 1, 2]
     assert made.facts["rows"] == {"train": 3, "validation": 1, "more": 2}
     assert made.facts["shared"] == {"validation": 0, "more": 1}
-    with pytest.raises(
-        InputError, match=r"contains 'rare' in some/data, split more, but in no training row"
-    ):
+    with input_error(r"contains 'rare' in some/data, split more, but in no training row"):
         table_of(corpus, tmp_path, t=task_of(label="label"))
-    with pytest.raises(
-        InputError, match="subset 'more', a name reserved for a further validation split"
-    ):
+    with input_error("subset 'more', a name reserved for a further validation split"):
         table_of(
             corpus, tmp_path, t=task_of(label="label", labels=["no", "yes", "rare"], subset="kind")
         )
@@ -595,7 +590,7 @@ NO_YES = {"names": {"label": ["no", "yes"]}}
     ],
 )
 def test_bad_input_leaves_nothing(prepare, tmp_path, train, options, said):
-    with pytest.raises(InputError, match=said):
+    with input_error(said):
         prepare(train, **options)
     assert not (tmp_path / "data").exists()
 

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 import torch
 from jobs import training
+from refusals import input_error
 from sizes import CORPUS_SLOTS, HEADS, LAYERS, TRAIN, VALIDATION
 from test_hidden import stored
 from torch import nn
 
 from papa.data.tokens import Tokens
-from papa.errors import InputError
 from papa.files import read_facts, read_table, write_table
 from papa.method import objectives
 from papa.method.fitting import TrainingTask, _clip, fit
@@ -97,7 +97,7 @@ def test_batches_and_sentences_without_a_labelled_word_count_nothing(
 def test_of_a_loss_that_is_no_number_no_file_is_left(tiny, corpus, data):
     states = stored(tiny, corpus)
     before = set(corpus.iterdir())
-    with pytest.raises(InputError, match=r"became nan in epoch 1 .* lower the learning rate"):
+    with input_error(r"became nan in epoch 1 .* lower the learning rate"):
         jobs.probe(
             tiny, corpus / "run.parquet", training(learning_rate=1e38), states=states, **data
         )
@@ -183,7 +183,5 @@ def test_learned_weights_are_finite_too():
     objective.weighted = lambda parts: [(parts[0], 1.0)]
     objective.loss_on = lambda states, rows: (weight - weight).sqrt().sum()
     task = TrainingTask("fitting", [nn.ParameterList([weight])], objective, None)
-    with pytest.raises(
-        InputError, match="The learned weights are not finite in epoch 1 of fitting"
-    ):
+    with input_error("The learned weights are not finite in epoch 1 of fitting"):
         fit(task, OfTask(kind="text", training=training(batch_size=5), seed=1))

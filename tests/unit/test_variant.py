@@ -1,9 +1,9 @@
 """The names of constants, orders and variants, and the heads that they mean."""
 
 import pytest
+from refusals import input_error
 
 from papa.config.variant import ORIGINAL, Constant, Order, Variant
-from papa.errors import InputError
 
 NO_CONSTANTS = " mean average-of- sink-of-mnli identity-trained sink-trained Average mean-output-trained".split(
     " "
@@ -30,7 +30,7 @@ def test_other_names_are_refused(
     kind: type[Constant | Order], names: list[str], message: str
 ) -> None:
     for name in names:
-        with pytest.raises(InputError, match=message):
+        with input_error(message):
             kind.parse(name)
 
 

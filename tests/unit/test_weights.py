@@ -7,6 +7,7 @@ import jobs
 import pytest
 import torch
 from families import stock, texts
+from refusals import input_error
 from sizes import HEADS, LAYERS, TRAIN
 from torch.nn.functional import cross_entropy
 
@@ -113,9 +114,7 @@ def test_weights_that_are_not_finite_are_refused(tiny, corpus, data, constants, 
     monkeypatch.setattr(
         head_weights, "gate_slopes", lambda *_: torch.full((LAYERS, HEADS), torch.nan)
     )
-    with pytest.raises(
-        papa.InputError, match="The gradient of a head of tiny is not finite; lower the learning"
-    ):
+    with input_error("The gradient of a head of tiny is not finite; lower the learning"):
         jobs.weigh(tiny, corpus / "w.parquet", HOW, constants=constants, **data)
 
 

@@ -2,68 +2,64 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import TypeAdapter
 from refusals import input_error
-from tiny import corpus_of
+from tiny import TRAINING, corpus_of
 
-from papa.config.settings import Corpus, Machine, Task
+from papa.config.settings import Machine, Task
 from papa.data import prepare as preparing
-from papa.data.columns import Columns
-from papa.data.prepare import Prepared, prepared, texts_in
+from papa.data.prepare import prepared, texts_in
 from papa.errors import DamagedArtefact
 from papa.files import read_table
 
-Prepare = Callable[..., pa.Table]
 TEXT = {"text": ["a", "b", "c"], "label": ["yes", "no", "yes"]}
 WORDS = {"words": [["a", "b"], ["c"]], "tag": [["X", "Y"], ["Y"]]}
 PAIRS = {"text": ["a", "b"], "other": ["x", "y"]}
-TRAINING = {"learning_rate": 0.1, "batch_size": 2, "epochs": 1}
 
 
-def task_of(**keys: Any) -> Task:
-    task: Task = TypeAdapter(Task).validate_python(
+def task_of(**keys):
+    return TypeAdapter(Task).validate_python(
         {"corpus": "c", "metric": "accuracy"} | TRAINING | keys
     )
-    return task
 
 
-def table_of(corpus: Corpus, folder: Path, **tasks: Task) -> Prepared:
-    return prepared(corpus, tasks, Machine(), folder / "data", "c")
+def table_of(corpus, folder, **tasks):
+    """The table of a corpus, in a folder that is a mirror of the hub, too."""
+    return prepared(corpus, tasks, Machine(hub_mirror=str(folder)), folder / "data", "c")
+
+
+def write_splits(folder, splits, class_names=()):
+    """Write a Parquet file for each split; returns their paths. The labels may be numbered classes with names."""
+    features = {"label": {"_type": "ClassLabel", "names": class_names}} if class_names else {}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {split: str(folder / f"{split}-00000-of-00001.parquet") for split in splits}
+    for split, columns in splits.items():
+        pq.write_table(pa.table(columns, metadata=metadata), files[split])
+    return files
 
 
 @pytest.fixture
-def prepare(tmp_path: Path) -> Prepare:
+def prepare(tmp_path):
     """Prepare a corpus of two Parquet files and a task `t`; gives the table, and keeps all else as `prepare.made`."""
 
-    def run(
-        train: dict[str, Any],
-        validation: dict[str, Any] | None = None,
-        names: dict[str, Any] | None = None,
-        corpus: dict[str, Any] | None = None,
-        **task: Any,
-    ) -> pa.Table:
-        features = {
-            key: {"_type": "ClassLabel", "names": classes} for key, classes in (names or {}).items()
-        }
-        metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-        files = {"train": tmp_path / "train.parquet", "validation": tmp_path / "validation.parquet"}
-        for file, columns in zip(files.values(), (train, validation or train), strict=True):
-            pq.write_table(pa.table(columns).replace_schema_metadata(metadata), file)
-        column = {"words": "words"} if "words" in train else {"first": "text"}
-        paths = {split: str(file) for split, file in files.items()}
-        source = corpus_of(**{"files": paths, **column, **(corpus or {})})
-        given = (
-            {"label": "tag", "metric": "token_accuracy"} if "words" in train else {"label": "label"}
-        )
-        run.made = table_of(source, tmp_path, t=task_of(**(given | task)))  # type: ignore[attr-defined]
-        return read_table(run.made.path)  # type: ignore[attr-defined]
+    def run(train, validation=None, class_names=(), corpus=None, **task):
+        splits = {"train": train, "validation": validation or train}
+        files = write_splits(tmp_path, splits, class_names)
+        if "words" in train:
+            column = {"words": "words"}
+            usual = {"label": "tag", "metric": "token_accuracy"}
+        else:
+            column = {"first": "text"}
+            usual = {"label": "label"}
+        source = corpus_of(**{"files": files} | column | (corpus or {}))
+        run.made = table_of(source, tmp_path, t=task_of(**usual | task))
+        return read_table(run.made.path)
 
     return run
 
@@ -109,7 +105,7 @@ TRAIN = ("train", "all")
 ONLY_ALL = ("all",)
 
 
-def table_of_files(folder: Path, files: Mapping[str, str]) -> Prepared:
+def table_of_files(folder, files):
     """Prepare files with this content for two tasks with the same labels, one of them with subsets."""
     paths = {split: folder / f"{split}.csv" for split in files}
     for split, content in files.items():
@@ -122,20 +118,18 @@ def table_of_files(folder: Path, files: Mapping[str, str]) -> Prepared:
 @pytest.mark.parametrize(
     ("edited", "pattern", "replacement", "changed", "parts"),
     [
-        pytest.param(["train"], "a b", "a  b", FIRST, TRAIN, id="a text"),
-        pytest.param(["train"], "c,no", "c,yes", LABEL, TRAIN, id="a label"),
-        pytest.param(["train"], "c,no,", "c,no,z", SUBSET, TRAIN, id="a subset"),
-        pytest.param(["train"], "c,no,,1", "c,no,,9", (), (), id="an unused cell"),
-        pytest.param(["validation"], "a b", "other", FIRST, ONLY_ALL, id="a validation text"),
-        pytest.param(["validation"], "c,no", "c,yes", LABEL, ONLY_ALL, id="a validation label"),
-        pytest.param(["validation"], "c,no,", "c,no,z", SUBSET, ONLY_ALL, id="a validation subset"),
-        pytest.param(["train"], "e,no,x,3\n", "", EVERY, TRAIN, id="a row less"),
-        pytest.param(
-            ["validation"], "d,yes,y,2\n", "", EVERY, ONLY_ALL, id="a validation row less"
-        ),
-        pytest.param(["train"], "\n", ",9\n", (), (), id="a column more"),
-        pytest.param(FILES, "no,", "maybe,", LABEL, TRAIN, id="a label renamed"),
-        pytest.param(["train"], "([^,\n]*)([,\n])", r'"\1"\2', (), (), id="other quotes"),
+        (["train"], "a b", "a  b", FIRST, TRAIN),
+        (["train"], "c,no", "c,yes", LABEL, TRAIN),
+        (["train"], "c,no,", "c,no,z", SUBSET, TRAIN),
+        (["train"], "c,no,,1", "c,no,,9", (), ()),  # an unused cell
+        (["validation"], "a b", "other", FIRST, ONLY_ALL),
+        (["validation"], "c,no", "c,yes", LABEL, ONLY_ALL),
+        (["validation"], "c,no,", "c,no,z", SUBSET, ONLY_ALL),
+        (["train"], "e,no,x,3\n", "", EVERY, TRAIN),
+        (["validation"], "d,yes,y,2\n", "", EVERY, ONLY_ALL),
+        (["train"], "\n", ",9\n", (), ()),  # a column more
+        (FILES, "no,", "maybe,", LABEL, TRAIN),  # a label renamed
+        (["train"], "([^,\n]*)([,\n])", r'"\1"\2', (), ()),  # other quotes
     ],
 )
 def test_an_edit_changes_the_digests_of_what_it_changes(
@@ -214,15 +208,12 @@ def test_a_table_need_not_be_stored(tmp_path):
 
 def test_a_dataset_that_is_not_here_has_provisional_digests(tmp_path, capsys):
     corpus = corpus_of(hub="some/data", first="text", revision="abc")
-    task = {"t": task_of(label="label")}
-    machine = Machine(hub_mirror=str(tmp_path))
-    made = prepared(corpus, task, machine, tmp_path, "c")
-    assert not made.facts["rows"] and not Path(made.path).exists()
-    assert made.facts["rows"] == {} and {*made.facts["digests"]["train"]} == {"first", "label t"}
-    (tmp_path / "some/data").mkdir(parents=True)
-    pq.write_table(pa.table(TEXT), tmp_path / "some/data/train.parquet")
-    pq.write_table(pa.table(TEXT), tmp_path / "some/data/validation.parquet")
-    here = prepared(corpus, task, machine, tmp_path, "c")
+    task = task_of(label="label")
+    made = table_of(corpus, tmp_path, t=task)
+    assert made.facts["rows"] == {} and not Path(made.path).exists()
+    assert {*made.facts["digests"]["train"]} == {"first", "label t"}
+    write_splits(tmp_path / "some/data", {"train": TEXT, "validation": TEXT})
+    here = table_of(corpus, tmp_path, t=task)
     assert here.key != made.key and here.facts["rows"] == {"train": 3, "validation": 3}
     assert not capsys.readouterr().err, "no progress bars"
 
@@ -268,22 +259,22 @@ def test_pairs_and_words_of_all_types_of_strings_and_lists(prepare, tmp_path):
 @pytest.mark.parametrize(
     ("values", "class_names", "given", "expected_names", "expected"),
     [
-        (["b", "a", "b"], None, None, ["a", "b"], [1, 0, 1]),
-        (["b", "a", "b"], None, ["b", "a"], ["b", "a"], [0, 1, 0]),
+        (["b", "a", "b"], (), None, ["a", "b"], [1, 0, 1]),
+        (["b", "a", "b"], (), ["b", "a"], ["b", "a"], [0, 1, 0]),
         ([1, 0, 1], ["no", "yes"], None, ["no", "yes"], [1, 0, 1]),
-        ([1, 0, 1], None, ["no", "yes"], ["no", "yes"], [1, 0, 1]),
-        (["1", "0.0", "1"], None, ["no", "yes"], ["no", "yes"], [1, 0, 1]),  # as in CSV
-        ([1, 0, 1], None, ["1", "0"], ["1", "0"], [0, 1, 0]),
-        ([10, 2, 10], None, None, ["2", "10"], [1, 0, 1]),
-        ([-1, 1, 0], None, ["-1", "0", "1"], ["-1", "0", "1"], [0, 2, 1]),
-        ([True, False, True], None, None, ["false", "true"], [1, 0, 1]),
-        ([True, False, True], None, ["no", "yes"], ["no", "yes"], [1, 0, 1]),
+        ([1, 0, 1], (), ["no", "yes"], ["no", "yes"], [1, 0, 1]),
+        (["1", "0.0", "1"], (), ["no", "yes"], ["no", "yes"], [1, 0, 1]),  # as in CSV
+        ([1, 0, 1], (), ["1", "0"], ["1", "0"], [0, 1, 0]),
+        ([10, 2, 10], (), None, ["2", "10"], [1, 0, 1]),
+        ([-1, 1, 0], (), ["-1", "0", "1"], ["-1", "0", "1"], [0, 2, 1]),
+        ([True, False, True], (), None, ["false", "true"], [1, 0, 1]),
+        ([True, False, True], (), ["no", "yes"], ["no", "yes"], [1, 0, 1]),
     ],
 )
 def test_labels_go_by_name(prepare, values, class_names, given, expected_names, expected):
     table = prepare(
         TEXT | {"label": values},
-        names={"label": class_names} if class_names else None,
+        class_names=class_names,
         labels=given,
     )
     assert prepare.made.facts["labels"]["t"]["names"] == expected_names
@@ -353,9 +344,7 @@ def test_blank_lines_of_running_text_are_left_out(tmp_path):
 def test_validation_rows_that_are_in_training_too_are_a_warning(
     tmp_path, train, validation, column, shared
 ):
-    for split, columns in (("train", train), ("validation", validation)):
-        pq.write_table(pa.table(columns), tmp_path / f"{split}.parquet")
-    files = {split: str(tmp_path / f"{split}.parquet") for split in ("train", "validation")}
+    files = write_splits(tmp_path, {"train": train, "validation": validation})
     made = table_of(corpus_of(files=files, **column), tmp_path)
     assert made.facts["shared"] == {"validation": shared}
     are = "is" if shared == 1 else "are"
@@ -380,13 +369,12 @@ def test_a_label_that_only_the_limit_leaves_out_is_no_fault(prepare):
     assert (
         "'maybe' in validation rows, but in none of the training rows" in prepare.made.warnings[-1]
     )
-    for names, given in (
-        (None, validation),
-        (["no", "yes", "maybe"], validation | {"label": [0, 2]}),
-    ):
-        rows = TEXT | ({"label": [0, 1, 0]} if names else {})
-        with input_error(r"contains 'maybe' in .*validation\.parquet, but in no training row"):
-            prepare(rows, given, names=names and {"label": names})
+    refused = r"contains 'maybe' in .*validation-.*\.parquet, but in no training row"
+    with input_error(refused):
+        prepare(TEXT, validation)
+    with input_error(refused):
+        numbered = TEXT | {"label": [0, 1, 0]}
+        prepare(numbered, validation | {"label": [0, 2]}, class_names=["no", "yes", "maybe"])
 
 
 @pytest.mark.parametrize(
@@ -415,24 +403,16 @@ def test_subsets_are_of_rows_or_of_words(prepare):
         )
 
 
-def test_further_validation_splits_follow_the_validation_split(monkeypatch, tmp_path):
-    rows = {
-        "train": TEXT,
-        "validation": {"text": ["d"], "label": ["no"]},
-        "more": {"text": ["e", "a"], "label": ["yes", "rare"]},
+def test_further_validation_splits_follow_the_validation_split(tmp_path):
+    splits = {
+        "train": TEXT | {"kind": ["more"] * 3},
+        "validation": {"text": ["d"], "label": ["no"], "kind": ["more"]},
+        "more": {"text": ["e", "a"], "label": ["yes", "rare"], "kind": ["more"] * 2},
     }
-    tables = {
-        split: pa.table(columns | {"kind": ["more"] * len(columns["text"])})
-        for split, columns in rows.items()
-    }
-    loaded = {
-        split: Columns(f"some/data, split {split}", table, table.column_names)
-        for split, table in tables.items()
-    }
-    monkeypatch.setattr(preparing, "load_splits", lambda *_: loaded)
-    monkeypatch.setattr(preparing, "source_digests", lambda *_: {"files": "d"})
+    write_splits(tmp_path / "some/data/data", splits)
     corpus = corpus_of(hub="some/data", first="text", validation=["validation", "more"])
-    made = table_of(corpus, tmp_path, t=task_of(label="label", labels=["no", "yes", "rare"]))
+    names = ["no", "yes", "rare"]
+    made = table_of(corpus, tmp_path, t=task_of(label="label", labels=names))
     table = read_table(made.path)
     assert table["split"].to_pylist() == ["train"] * 3 + ["validation"] + ["more"] * 2
     assert table["label t"].to_pylist() == [1, 0, 1, 0, 1, 2]
@@ -441,9 +421,7 @@ def test_further_validation_splits_follow_the_validation_split(monkeypatch, tmp_
     with input_error(r"contains 'rare' in some/data, split more, but in no training row"):
         table_of(corpus, tmp_path, t=task_of(label="label"))
     with input_error("subset 'more', a name reserved for a further validation split"):
-        table_of(
-            corpus, tmp_path, t=task_of(label="label", labels=["no", "yes", "rare"], subset="kind")
-        )
+        table_of(corpus, tmp_path, t=task_of(label="label", labels=names, subset="kind"))
 
 
 @pytest.mark.parametrize(
@@ -462,7 +440,7 @@ def test_labels_that_look_the_same_are_one_class(prepare, values):
         assert len(set(table["label t"].to_pylist()[:3])) == 1
 
 
-NO_YES = {"names": {"label": ["no", "yes"]}}
+NO_YES = {"class_names": ["no", "yes"]}
 
 
 @pytest.mark.parametrize(
@@ -476,7 +454,7 @@ NO_YES = {"names": {"label": ["no", "yes"]}}
         (
             TEXT | {"text": [1, 2, 3]},
             {},
-            r"Column text of .*train.parquet contains int64, but it must contain a text",
+            r"Column text of .*train-.*parquet contains int64, but it must contain a text",
         ),
         (
             TEXT,
@@ -570,7 +548,7 @@ NO_YES = {"names": {"label": ["no", "yes"]}}
         (
             {"text": pa.array([], pa.string()), "label": pa.array([], pa.string())},
             {},
-            r"train.parquet has no rows",
+            r"train-.*parquet has no rows",
         ),
         (
             TEXT | {"kind": ["x", "e\x1bsc", "x"]},
@@ -596,17 +574,14 @@ def test_bad_input_leaves_nothing(prepare, tmp_path, train, options, said):
 
 
 def test_the_same_rows_have_the_same_digests_in_any_form(tmp_path):
-    rows = [["one", "yes"], ["two", "no"]]
-    digests = []
     (tmp_path / "a.csv").write_text("text,label\none,yes\ntwo,no\n")
     (tmp_path / "a.jsonl").write_text(
-        "\n".join(json.dumps({"text": text, "label": label}) for text, label in rows)
+        '{"text": "one", "label": "yes"}\n{"text": "two", "label": "no"}\n'
     )
-    columns = dict(zip(("text", "label"), map(list, zip(*rows, strict=True)), strict=True))
-    table = pa.table(
-        {name: pa.array(values, pa.large_string()) for name, values in columns.items()}
-    )
-    pq.write_table(table, tmp_path / "a.parquet")
+    large = pa.large_string()
+    table = {"text": pa.array(["one", "two"], large), "label": pa.array(["yes", "no"], large)}
+    pq.write_table(pa.table(table), tmp_path / "a.parquet")
+    digests = []
     for form in ("csv", "jsonl", "parquet"):
         files = dict.fromkeys(("train", "validation"), str(tmp_path / f"a.{form}"))
         made = table_of(corpus_of(files=files, first="text"), tmp_path, t=task_of(label="label"))

@@ -34,21 +34,16 @@ from papa.results.statistics import (
 LOST = [1.0, -1.0]
 
 
-def crossed(
-    seed: int, sizes: tuple[int, int, int, int], spreads: tuple[float, ...] = (0.3, 0.2, 1.0, 0.5)
-) -> np.ndarray:
+def crossed(seed, sizes, spreads=(0.3, 0.2, 1.0, 0.5)):
     """Values `[quantity, order, seed, unit]` of orders, seeds, units, and of what they make together."""
     chance = np.random.default_rng(seed)
     quantities, orders, seeds, units = sizes
-    by_order, by_seed, by_unit, rest = (
+    shapes = ((orders, 1, 1), (1, seeds, 1), (1, 1, units), (orders, seeds, units))
+    parts = [
         spread * chance.normal(size=(quantities, *shape))
-        for spread, shape in zip(
-            spreads,
-            ((orders, 1, 1), (1, seeds, 1), (1, 1, units), (orders, seeds, units)),
-            strict=True,
-        )
-    )
-    return by_order + by_seed + by_unit + rest + np.arange(quantities, 0, -1)[:, None, None, None]
+        for spread, shape in zip(spreads, shapes, strict=True)
+    ]
+    return sum(parts, np.arange(quantities, 0, -1)[:, None, None, None])
 
 
 def plain(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
@@ -58,17 +53,13 @@ def plain(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
     return float(values.mean() - half), float(values.mean() + half)
 
 
-def close(interval: Interval, to: Interval, tolerance: float = 1e-9) -> bool:
-    return np.array(interval) == pytest.approx(np.array(to), abs=tolerance)
-
-
 def spread_of(values: np.ndarray, step: float = 0.0, seeded: bool = True) -> Spread:
     return Spread.over([[PseudoValues(values, step, seeded)]])
 
 
-def of_seeds(*values: np.ndarray, units: int = 5) -> Spread:
+def of_seeds(*values: np.ndarray) -> Spread:
     """The spread of quantities that only vary with the seed: all examples count the same."""
-    return spread_of(np.repeat(np.stack(values)[:, None, :, None], units, axis=3))
+    return spread_of(np.repeat(np.stack(values)[:, None, :, None], 5, axis=3))
 
 
 def test_if_only_seeds_vary_the_interval_is_that_of_t():
@@ -91,21 +82,11 @@ def test_if_only_seeds_vary_the_interval_is_that_of_t():
 
 
 def test_the_variance_of_two_ways_is_the_classical_one():
-    # three seeds (rows) and four examples (columns), whose means are worked out on paper
+    # three seeds (rows) with the means 5, 6 and 7, and four examples (columns) with the means 6, 9, 6 and 3
     table = np.array([[5.0, 7.0, 6.0, 2.0], [4.0, 9.0, 7.0, 4.0], [9.0, 11.0, 5.0, 3.0]])
-    rows = [5.0, 6.0, 7.0]
-    columns = [6.0, 9.0, 6.0, 3.0]
-    of_rows = 4 * sum((mean - 6) ** 2 for mean in rows) / 2
-    of_columns = 3 * sum((mean - 6) ** 2 for mean in columns) / 3
-    left = [
-        table[row, column] - rows[row] - columns[column] + 6
-        for row in range(3)
-        for column in range(4)
-    ]
-    of_both = sum(value**2 for value in left) / 6
-    assert (of_rows, of_columns) == (4, 18) and of_both == 3
     spread = spread_of(table[None, None])
-    assert spread.squares[:, 0, 0] * 12 == pytest.approx(np.array([of_rows, of_columns, of_both]))
+    # mean squares, worked out on paper: of rows, of columns, and of what is left
+    assert spread.squares[:, 0, 0] * 12 == pytest.approx(np.array([4, 18, 3]))
     assert spread.freedoms.tolist() == [2, 3, 6] and spread.signs.tolist() == [1, 1, -1]
     assert spread.estimate([1.0]).variance == pytest.approx((4 + 18 - 3) / 12)
     # two seeds that only differ in their effect on examples: the sum is less than what only examples explain
@@ -136,7 +117,7 @@ def test_a_ratio_has_fiellers_closed_interval():
     square = b * b - t**2 * v_b
     root = np.sqrt(middle**2 - square * (a * a - t**2 * v_a))
     expected = Interval(a / b, ((middle - root) / square)[0], *((middle + root) / square))
-    assert close(ratio, expected, 1e-4)
+    assert ratio == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_bound_is_below_a_margin_where_the_contrast_is_below_0():

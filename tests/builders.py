@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+from scipy.stats import norm
 
+from papa.results.claims import claims_of, conclusion_of, samples_of, tasks_of
 from papa.results.grids import GRID_COLUMNS
 from papa.results.outcomes import RUN_KEYS, Setting, TaskOutcomes
 from papa.results.reliance import effects_of
@@ -64,6 +66,21 @@ def labelled(
     )
 
 
+def drawn(
+    skills: Mapping[Setting, float], seed: int, seeds: int, examples: int, task: str
+) -> TaskOutcomes:
+    """Outcomes of probes: examples are more or less hard, each setting changes some, and seeds differ a little."""
+    chance = np.random.default_rng(seed)
+    hard = chance.normal(size=examples)
+    by_seed = chance.normal(0, 0.15, (seeds, 1))
+    rows = {
+        setting: hard + chance.normal(0, 0.5, (seeds, examples))
+        < norm.ppf(skill) + chance.normal(0, 0.5, examples) + by_seed
+        for setting, skill in skills.items()
+    }
+    return labelled(rows, task=task)
+
+
 def texts(
     losses: Mapping[Setting, npt.ArrayLike],
     tokens: npt.ArrayLike,
@@ -95,23 +112,27 @@ def run_record(
     task: str = "t", fraction: str = "1", seed: int = 1, **fields: Any
 ) -> dict[str, Any]:
     """A run of a model with 24 heads, as the table of runs needs it."""
-    record = {
+    return {
         "model": "tiny",
         "task": task,
         "fraction": fraction,
         "seed": seed,
         "kept": kept(fraction),
         "heads": 24,
-    }
-    record |= _replacement(fraction, order="lambda-0")
-    record |= {
+        **_replacement(fraction, order="lambda-0"),
         "rows_train": 1000,
         "rows_validation": 53,
         "rows_available_train": 8551,
         "rows_available_validation": 53,
+        "cut_train": 7,
+        "cut_validation": 2,
+        "style": "paper",
+        "sample": 0,
+        "learning_rate": 1e-3,
+        "batch_size": 16,
+        "epochs": 4,
+        **fields,
     }
-    record |= {"cut_train": 7, "cut_validation": 2, "style": "paper", "sample": 0}
-    return record | {"learning_rate": 1e-3, "batch_size": 16, "epochs": 4} | fields
 
 
 def summary_of(measured: Sequence[TaskOutcomes], heads: int = 24) -> pd.DataFrame:
@@ -146,11 +167,11 @@ def summary_row(
     row |= {
         "model": "m",
         "task": "t",
+        "title": columns.get("task", "t").upper(),
         "fraction": fraction,
         "kept": kept(fraction, heads),
         "heads": heads,
-    }
-    row |= {
+        **_replacement(fraction, order="lambda"),
         "metric": "f1",
         "main": True,
         "subset": "all",
@@ -160,12 +181,7 @@ def summary_row(
     }
     if mean is not None and half is not None:
         row |= {"half_width": half, "low": mean - half, "high": mean + half}
-    return (
-        row
-        | _replacement(fraction, order="lambda")
-        | {"title": columns.get("task", "t").upper()}
-        | columns
-    )
+    return row | columns
 
 
 def frame_of(
@@ -201,3 +217,24 @@ def grid_view(tasks: Mapping[str, str] | Sequence[str] = ("t",), **fields: Any) 
         "tasks": corpora,
     }
     return GridView(**view | fields)
+
+
+def concluded(outcomes: Sequence[TaskOutcomes], *margins: str, **grid: Any) -> Any:
+    """The claims of one grid of a model with 16 heads, by default at a margin of 10%: the table, and the conclusion."""
+    fields = {
+        "fractions": ("1", "1/2", "1/8", "0"),
+        "tasks": [task.task for task in outcomes],
+    } | grid
+    study = (
+        grid_view(**fields),
+        summary_of(outcomes, heads=16),
+        samples_of(outcomes),
+        margins or ("10%",),
+    )
+    frame = claims_of(*study)
+    return frame, conclusion_of(frame, tasks_of(*study), study[-1], pd.DataFrame(columns=["p"]))
+
+
+def claims_on(frame: pd.DataFrame, task: str | None = None) -> pd.DataFrame:
+    """The claims on a task by itself, or else those on all tasks together."""
+    return frame[frame["task"].isna() if task is None else frame["task"].eq(task)]

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from builders import grid_view, labelled, summary_of, texts
-from scipy.stats import norm
+from builders import claims_on, concluded, drawn, labelled, texts
 
-from papa.results.claims import claims_of, conclusion_of, samples_of, tables_of, tasks_of
+from papa.results.claims import tables_of
 from papa.results.outcomes import (
     FLOOR,
     ORIGINALS,
@@ -25,7 +24,6 @@ from papa.results.outcomes import (
 from papa.results.reliance import effect_of, mean_reliance, replaceable
 
 EXAMPLES = 400
-HEADS = 16
 ALL = np.ones(EXAMPLES, bool)
 EASE = np.arange(EXAMPLES) * 7 % EXAMPLES
 """The rank of each example: of k right examples, these are the ones of rank below k."""
@@ -53,29 +51,6 @@ def measured(
     return labelled(
         rows, gold=np.arange(EXAMPLES) % 5 > 2, task=task, train_counts=(60, 40), **fields
     )
-
-
-def summary(outcomes: Sequence[TaskOutcomes]) -> pd.DataFrame:
-    return summary_of(outcomes, heads=HEADS)
-
-
-def concluded(outcomes: Sequence[TaskOutcomes], *margins: str, **grid: Any) -> Any:
-    """The claims of one grid: the table, and the conclusion."""
-    fields = {
-        "fractions": ("1", "1/2", "1/8", "0"),
-        "tasks": [task.task for task in outcomes],
-    } | grid
-    study = (grid_view(**fields), summary(outcomes), samples_of(outcomes), margins or ("10%",))
-    frame = claims_of(*study)
-    return frame, conclusion_of(frame, tasks_of(*study), study[-1], pd.DataFrame(columns=["p"]))
-
-
-def joint(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame[frame["task"].isna()]
-
-
-def by_task(frame: pd.DataFrame, task: str) -> pd.DataFrame:
-    return frame[frame["task"].eq(task)]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +85,7 @@ def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_m
     """One task that loses is enough."""
     tasks = [measured("a"), *(measured("b", right) for right in others)]
     frame, conclusion = concluded(tasks, margin)
-    claims = joint(frame)
+    claims = claims_on(frame)
     assert replaceable(claims) == number and set(claims["tasks"]) == {len(tasks)}
     assert claims["p"].is_monotonic_increasing and claims["replaced"].tolist() == [8, 14, 16]
     assert re.search(words, " ".join(conclusion["sentences"]))
@@ -118,9 +93,10 @@ def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_m
 
 def test_a_later_number_that_passes_does_not_help():
     frame, _ = concluded([measured("a", RIGHT | {"1/2": 300, "1/8": 360})])
-    alone = by_task(frame, "A")
+    alone = claims_on(frame, "A")
     assert (
-        replaceable(joint(frame)) == replaceable(alone) == 0 and alone["p"].is_monotonic_increasing
+        replaceable(claims_on(frame)) == replaceable(alone) == 0
+        and alone["p"].is_monotonic_increasing
     )
 
 
@@ -152,28 +128,36 @@ def test_a_task_that_cannot_show_a_loss_is_not_tested_but_says_what_is_lost(righ
         assert others == [f"Not tested: B ({why}{advice})."]
         assert frame["p"].isna().all()
     frame, conclusion = concluded([measured("a"), special], "10%" if "%" in margin else "4 points")
-    assert replaceable(joint(frame)) == 8 and set(frame["task"].dropna()) == {"A", "B"}
+    assert replaceable(claims_on(frame)) == 8 and set(frame["task"].dropna()) == {"A", "B"}
     untested = [task["untested"] for task in conclusion["tasks"]]
     assert untested == [None, why]
 
 
-def test_points_and_nats_have_margins_of_their_own_in_one_claim():
-    """The worst task is the one whose bound is the largest multiple of its margin."""
+END = Setting("average", fraction="0")
+
+
+def own_head(noise):
+    """Outcomes of a model's own head: attention contributes 1 nat per token, of which averages lose 0.3."""
     chance = np.random.default_rng(8)
     ease = chance.normal(3, 0.3, 53)
-    nats = {ORIGINALS: ease, FLOOR: ease + 1, Setting("average", None, "0"): ease + 0.3}
-    losses = {setting: values + chance.normal(0, 0.01, 53) for setting, values in nats.items()}
-    own_head = texts(losses, np.full(53, 7), guess=9.0, task="b")
-    tasks = [measured("a"), own_head]
+    lost = {ORIGINALS: 0.0, FLOOR: 1.0, END: 0.3}
+    nats = {setting: ease + mean + chance.normal(0, noise, 53) for setting, mean in lost.items()}
+    return texts(nats, np.full(53, 7), guess=9.0, task="b")
+
+
+def test_points_and_nats_have_margins_of_their_own_in_one_claim():
+    """The worst task is the one whose bound is the largest multiple of its margin."""
+    tasks = [measured("a"), own_head(noise=0.01)]
     frame, conclusion = concluded(tasks, "30 points", "0.2 nats", fractions=("1", "0"))
-    [together] = joint(frame).to_dict("records")
+    [together] = claims_on(frame).to_dict("records")
     assert (together["worst"], together["margin"], together["p"] > 0.05) == ("B", "0.2 nats", True)
     assert 0.3 < together["bound"] < 0.36
     [sentence] = [each for each in conclusion["sentences"] if "replaceable" in each]
     assert "at a margin of 30 points or 0.2 nats; with 16 replaced" in sentence
     assert sentence.endswith("nats on B.")
     assert (
-        replaceable(joint(concluded(tasks, "30 points", "0.5 nats", fractions=("1", "0"))[0])) == 16
+        replaceable(claims_on(concluded(tasks, "30 points", "0.5 nats", fractions=("1", "0"))[0]))
+        == 16
     )
     lost = conclusion["sentences"][0]
     assert "20.0 points of accuracy on A" in lost and "; and 0.3" in lost
@@ -207,7 +191,7 @@ def test_a_task_that_was_not_run_at_a_number_of_heads_or_with_other_seeds_may_lo
     seeds = task.runs["seed"].where(task.runs["fraction"] != "1/2", task.runs["seed"] + 100)
     for unknown in (without(task, "1/2"), replace(task, runs=task.runs.assign(seed=seeds))):
         frame, conclusion = concluded([measured("a"), unknown])
-        together = joint(frame)
+        together = claims_on(frame)
         assert replaceable(together) == 0 and together["bound"].iloc[0] == math.inf
         sentence = conclusion["sentences"][2]
         assert sentence.endswith("; with 8 replaced, there is no upper bound on B.")
@@ -245,8 +229,8 @@ def test_each_task_by_itself_is_corrected_for_all_claims():
         measured("c", dict.fromkeys(RIGHT, 360) | {"floor": 200}),
     ]
     frame, conclusion = concluded(tasks)
-    a, b, c = (by_task(frame, task) for task in "ABC")
-    assert replaceable(joint(frame)) == 8 and set(pd.concat([a, b, c])["claims"]) == {3}
+    a, b, c = (claims_on(frame, task) for task in "ABC")
+    assert replaceable(claims_on(frame)) == 8 and set(pd.concat([a, b, c])["claims"]) == {3}
     numbers = [[replaceable(task, name) for name in ("p", "corrected_p")] for task in (a, b, c)]
     assert numbers == [[8, 8], [8, 0], [16, 16]]
     alone = frame[frame["task"].notna()]
@@ -275,15 +259,17 @@ def test_each_task_by_itself_is_corrected_for_all_claims():
 def test_lines_are_corrected_for_all_lines_of_a_grid():
     both = measured("b", CLOSE, orders=("lambda-0", "first-layer-first"))
     frame, conclusion = concluded([both], orders=("lambda", "first-layer-first"))
-    first, second = (joint(frame[frame["line"].eq(line)]) for line in ("λ", "first layer first"))
+    first, second = (
+        claims_on(frame[frame["line"].eq(line)]) for line in ("λ", "first layer first")
+    )
     assert (replaceable(first), replaceable(first, "corrected_p")) == (8, 0)
-    assert replaceable(second, "corrected_p") == 0 and set(joint(frame)["claims"]) == {2}
+    assert replaceable(second, "corrected_p") == 0 and set(claims_on(frame)["claims"]) == {2}
     shown = "no number of heads was shown to be replaceable for λ or first layer first."
     assert (
         conclusion["sentences"][1]
         == f"At a margin of 10% of attention's contribution (4 points of accuracy), corrected for 2 lines: {shown}"
     )
-    single = joint(concluded([measured("b", CLOSE)])[0])
+    single = claims_on(concluded([measured("b", CLOSE)])[0])
     assert replaceable(single, "corrected_p") == 8 and set(single["claims"]) == {1}
 
 
@@ -338,19 +324,6 @@ SKILLS: dict[Setting, float] = {
 }
 
 
-def drawn(skills: dict[Setting, float] = SKILLS, seeds: int = 14) -> TaskOutcomes:
-    """Outcomes of probes: examples are more or less hard, each setting changes some, and seeds differ a little."""
-    chance = np.random.default_rng(5)
-    hard = chance.normal(size=EXAMPLES)
-    by_seed = chance.normal(0, 0.15, (seeds, 1))
-    rows = {
-        setting: hard + chance.normal(0, 0.5, (seeds, EXAMPLES))
-        < norm.ppf(skill) + chance.normal(0, 0.5, EXAMPLES) + by_seed
-        for setting, skill in skills.items()
-    }
-    return labelled(rows, task="a")
-
-
 def right_by_setting(outcomes: TaskOutcomes) -> dict[Setting, np.ndarray]:
     """Whether each example is right with each seed, `[seed, example]`."""
     right = outcomes.values["predicted"] == outcomes.items["gold"].to_numpy()
@@ -387,7 +360,7 @@ def bootstrapped(outcomes: TaskOutcomes, total: Callable[[dict[Setting, float]],
 
 @pytest.mark.parametrize("constant", ["average", "zeros"])
 def test_a_loss_varies_as_in_a_bootstrap(constant):
-    outcomes = drawn()
+    outcomes = drawn(SKILLS, 5, 14, EXAMPLES, "a")
     setting = Setting(constant, "lambda", "1/2")
     share = effect_of(outcomes.sample("accuracy", ALL), setting)
     assert share is not None
@@ -404,9 +377,6 @@ def test_a_loss_varies_as_in_a_bootstrap(constant):
     assert math.sqrt(estimate.variance) == pytest.approx(bootstrapped(outcomes, reliance), rel=0.1)
 
 
-END = Setting("average", fraction="0")
-
-
 def term(sample: Sample, corpus: str = "texts") -> tuple[Sample, str, Setting]:
     return (sample, corpus, END)
 
@@ -418,7 +388,7 @@ def half_width(*terms: tuple[Sample, str, Setting]) -> float:
 
 
 def test_a_mean_over_tasks_uses_the_seeds_that_all_of_them_have():
-    outcomes = drawn(seeds=7)
+    outcomes = drawn(SKILLS, 5, 7, EXAMPLES, "a")
     seeds = outcomes.runs["seed"] - outcomes.runs["seed"].min()
     rest, first = (
         only(outcomes, kept).sample("accuracy", ALL) for kept in (seeds >= 3, seeds == 0)
@@ -430,18 +400,9 @@ def test_a_mean_over_tasks_uses_the_seeds_that_all_of_them_have():
 
 
 def test_a_task_without_seeds_adds_only_the_variance_of_its_examples():
-    chance = np.random.default_rng(8)
-    ease = chance.normal(3, 0.3, 53)
-    nats = {
-        ORIGINALS: ease,
-        FLOOR: ease + 1 + chance.normal(0, 0.1, 53),
-        END: ease + 0.3 + chance.normal(0, 0.1, 53),
-    }
-    own_head = texts(nats, np.full(53, 7), guess=9.0).sample(
-        "log_likelihood", np.ones(7 * 53, bool)
-    )
-    probed = drawn().sample("accuracy", ALL)
-    terms = [term(own_head, "a"), term(probed, "b")]
-    assert not own_head.seeded and probed.seeded
+    sample = own_head(noise=0.1).sample("log_likelihood", np.ones(7 * 53, bool))
+    probed = drawn(SKILLS, 5, 14, EXAMPLES, "a").sample("accuracy", ALL)
+    terms = [term(sample, "a"), term(probed, "b")]
+    assert not sample.seeded and probed.seeded
     expected = math.hypot(half_width(terms[0]), half_width(terms[1])) / 2
     assert half_width(*terms) == pytest.approx(expected, rel=0.05)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -240,7 +241,6 @@ def test_files_of_grids_that_are_no_longer_in_the_config_disappear(tmp_path):
 
 
 def test_different_versions_of_packages_are_named():
-    finished = Finished(papa, Path(), [], {})  # type: ignore[arg-type]
-    finished.__dict__["packages"] = {"numpy": ["2.0"], "torch": ["2.9", "2.8"]}
+    finished = SimpleNamespace(packages={"numpy": ["2.0"], "torch": ["2.9", "2.8"]})
     said = "The study's files were made with different versions of packages: torch 2.8 and 2.9."
     assert versions_note(finished) == said

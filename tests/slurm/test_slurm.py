@@ -11,14 +11,15 @@ from tiny import CONFIG, copy_of_repository, write_data, write_model
 pytestmark = pytest.mark.slow
 # what the profile says of clusters without accounting; jobs here take seconds, and files are there at once
 SLURM = (
-    *(
-        "--workflow-profile",
-        "workflow/profiles/slurm",
-        "--slurm-no-account",
-        "--slurm-status-command",
-        "squeue",
-    ),
-    *("--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "10"),
+    "--workflow-profile",
+    "workflow/profiles/slurm",
+    "--slurm-no-account",
+    "--slurm-status-command",
+    "squeue",
+    "--slurm-init-seconds-before-status-checks",
+    "2",
+    "--latency-wait",
+    "10",
 )
 SECONDS = 600.0
 LAMBDA = "rule_learn_lambda_"

@@ -26,17 +26,18 @@ NEAR = {"atol": 2e-5 if NAME == FAKE else 2e-4, "rtol": 1e-4}
 """How near results on the device are to those of the CPU. A GPU adds in another order."""
 PAPA = str(Path(__file__).parents[2] / "papa")
 READS = {
-    *(
-        "_local_scalar_dense",
-        "is_nonzero",
-        "item",
-        "equal",
-        "allclose",
-        "nonzero",
-        "nonzero_numpy",
-        "masked_select",
-    ),
-    *("_unique2", "unique_dim", "unique_consecutive", "bincount"),
+    "_local_scalar_dense",
+    "is_nonzero",
+    "item",
+    "equal",
+    "allclose",
+    "nonzero",
+    "nonzero_numpy",
+    "masked_select",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+    "bincount",
 }
 """Operations whose result, or its size, the host reads."""
 MAY_MIX = {"copy_", "_to_copy", "index", "index_put", "index_put_", "_index_put_impl_"}

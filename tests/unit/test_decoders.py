@@ -259,7 +259,7 @@ def test_a_plain_model_takes_its_mask_by_place_and_refuses_what_it_cannot_place(
             "attention_mask": 1 + (ids > 9).long(),
         }.items():
             with input_error(f"^{key} "):
-                model(**{"input_ids": ids, "attention_mask": torch.ones_like(ids)} | {key: value})
+                model(**{"input_ids": ids, "attention_mask": torch.ones_like(ids), key: value})
         with input_error(r"^A part of a model with papa's attention was called directly"):
             model.base_model(**given)
         for inputs in (given, {"input_ids": given["input_ids"][-1:]}):

@@ -95,8 +95,13 @@ def test_a_killed_job_gives_its_gpu_back(start, tmp_path):
 @pytest.mark.parametrize(
     ("given", "there"),
     [
-        *(("2,0", ["2", "0"]), (" 1, 3 ", ["1", "3"]), (",".join(UUIDS), list(UUIDS))),
-        *(("0,0", ["0"]), ("0,-1,1", ["0"]), ("", []), ("NoDevFiles", [])),
+        ("2,0", ["2", "0"]),
+        (" 1, 3 ", ["1", "3"]),
+        (",".join(UUIDS), list(UUIDS)),
+        ("0,0", ["0"]),
+        ("0,-1,1", ["0"]),
+        ("", []),
+        ("NoDevFiles", []),
     ],
 )
 def test_gpus_are_those_of_the_environment(monkeypatch, given, there):

@@ -132,19 +132,16 @@ def test_averages(on_both, tiny, place_tiny, corpus, kind, causal, monkeypatch):
 @pytest.mark.parametrize(
     ("stage", "variant"),
     [
-        *(
-            ("lambda", "average"),
-            ("lambda", "mean-output"),
-            ("hidden", "original"),
-            ("hidden", SOME),
-        ),
-        *(
-            ("probe", "original"),
-            ("probe", SOME),
-            ("probe", "average-trained/all"),
-            ("probe", "mean-output/all"),
-        ),
-        *(("own head", "original"), ("own head", "toeplitz/all")),
+        ("lambda", "average"),
+        ("lambda", "mean-output"),
+        ("hidden", "original"),
+        ("hidden", SOME),
+        ("probe", "original"),
+        ("probe", SOME),
+        ("probe", "average-trained/all"),
+        ("probe", "mean-output/all"),
+        ("own head", "original"),
+        ("own head", "toeplitz/all"),
     ],
 )
 def test_other_stages(on_both, request, tiny, corpus, data, stage, variant):

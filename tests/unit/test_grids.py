@@ -80,16 +80,12 @@ def test_constants_are_lines_and_tasks_columns():
     assert shown[2:] == [*reliances, "| average | 25% (10 to 41) | 25% (10 to 41) |"]
     # the original is a point of every line
     assert [(r["line"], r["task"], r["constant"], r["mean"]) for r in grid.rows if r["main"]] == [
-        *(
-            ("average", "cola", "average", 0.3),
-            ("zeros", "ner", None, 0.9),
-            ("zeros", "ner", "zeros", 0.5),
-        ),
-        *(
-            ("Toeplitz, trained", "ner", None, 0.9),
-            ("average", "ner", None, 0.9),
-            ("average", "ner", "average", 0.7),
-        ),
+        ("average", "cola", "average", 0.3),
+        ("zeros", "ner", None, 0.9),
+        ("zeros", "ner", "zeros", 0.5),
+        ("Toeplitz, trained", "ner", None, 0.9),
+        ("average", "ner", None, 0.9),
+        ("average", "ner", "average", 0.7),
     ]
     assert [r["mean"] for r in grid.rows if not r["main"]] == [0.98] and list(grid.rows[0]) == list(
         GRID_COLUMNS
@@ -131,7 +127,9 @@ def test_each_model_has_a_table_and_a_task_without_reliance_says_what_attention_
     assert "NER:" not in note and "Reliance: lost / contributed" in note
     # a floor that was not measured has no line
     assert re.findall(r"\| (\S+) \|  \| (\S+)", tables["n (23 heads)"]) == [
-        *(("original", "0.800"), ("trivial", "0.100"), ("average", "0.500"))
+        ("original", "0.800"),
+        ("trivial", "0.100"),
+        ("average", "0.500"),
     ]
     assert "| average |  | - |" in tables["n (23 heads). Reliance"]
 

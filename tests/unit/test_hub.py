@@ -169,8 +169,12 @@ def test_a_run_downloads_what_its_jobs_read_once_and_checks_what_is_new(hub, tmp
         "README.md tiny/train-00000-of-00001.parquet tiny/validation_matched-00000-of-00001.parquet"
     )
     expected = {
-        *("info some/model@None", f"download some/model@None: {of_model}", "verify some/model"),
-        *("info some/data@None", f"download some/data@None: {files}", "verify some/data"),
+        "info some/model@None",
+        f"download some/model@None: {of_model}",
+        "verify some/model",
+        "info some/data@None",
+        f"download some/data@None: {files}",
+        "verify some/data",
     }
     assert set(hub.asked) == expected and len(hub.asked) == len(expected)
     assert all(folder.endswith(COMMIT) for folder in machine.snapshots.values())

@@ -55,12 +55,10 @@ def test_latex_is_ready_to_paste():
 @pytest.mark.parametrize(
     ("text", "escaped"),
     [
-        *(
-            ("50%", r"50\%"),
-            ("0.1 ±.02", r"0.1 $\pm$.02"),
-            ("-0.12", "$-$0.12"),
-            ("[CLS]", "{[}CLS]"),
-        ),
+        ("50%", r"50\%"),
+        ("0.1 ±.02", r"0.1 $\pm$.02"),
+        ("-0.12", "$-$0.12"),
+        ("[CLS]", "{[}CLS]"),
         ("a_b & c#d $e", r"a\_b \& c\#d \$e"),
         ("\\~^{}", r"\textbackslash{}\textasciitilde{}\textasciicircum{}\{\}"),
         ("CoNLL-2003, fine-tuned, -", "CoNLL-2003, fine-tuned, -"),

@@ -210,11 +210,8 @@ STATE = State(
 
 def checkpoint_in(folder, device="cpu", how=HOW, seed=1, machine=jobs.MACHINE, tokens="a"):
     settings = Probe(kind="text", training=how, seed=seed)
-    job = replace(
-        jobs.job(settings, folder / "run.parquet", machine=machine), inputs={"tokens": tokens}
-    )
-    job.__dict__["output"] = str(folder / "run.parquet")
-    return Checkpoint(job, device)
+    job = jobs.job(settings, folder / "run.parquet", machine=machine)
+    return Checkpoint(replace(job, inputs={"tokens": tokens}), device)
 
 
 def test_nothing_damaged_is_trusted(always, tmp_path, caplog):

@@ -1,5 +1,7 @@
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 
+import jobs
 import pyarrow as pa
 import pytest
 import torch
@@ -12,7 +14,6 @@ from tokenizers import normalizers, processors
 
 import papa
 from papa.commands.verify import verify
-from papa.config.settings import FolderModel, Machine
 from papa.data.layout import place_texts, texts_in_blocks
 from papa.data.tokenize import (
     check_tokenizer,
@@ -23,9 +24,8 @@ from papa.data.tokenize import (
     tokenizer_of,
     without_meaning,
 )
-from papa.data.weights import model_source
 from papa.files import read_facts, read_table, write_table
-from papa.stages import Job, Tokenize
+from papa.stages import Tokenize
 
 GPT2 = ("GPT2", ["<|endoftext|>"])
 
@@ -208,15 +208,17 @@ def test_a_tokenizer_that_is_only_a_sentencepiece_file(tmp_path, monkeypatch):
     assert missing_packages(str(tmp_path)) is None
 
 
-def tokenized(table, folder, model=None, **settings):
+def job_on(folder, model=None, **settings):
+    """The job that lays out the texts of a folder."""
+    settings = Tokenize(**{"slots": 7, "layout": "paper"} | settings)
+    model = model or random_model("bert")
+    return jobs.job(settings, folder / "tokens.parquet", model, texts=folder / "texts.parquet")
+
+
+def tokenized(columns, folder, *model, **settings):
     """Lay out the texts of a table; returns the stage's message and the table of tokens."""
-    write_table(table, folder / "texts.parquet", {})
-    given = Tokenize(**{"slots": 7, "layout": "paper"} | settings)
-    files = model_source("tiny", FolderModel(path=model or random_model("bert")), Machine())
-    reads = {"texts": str(folder / "texts.parquet"), "model": files.folder}
-    job = Job(
-        given, {"texts": "t", "model": files.digest}, reads, "x", str(folder), {"model": "tiny"}
-    )
+    write_table(pa.table(columns), folder / "texts.parquet", {})
+    job = job_on(folder, *model, **settings)
     return tokenize_corpus([job]), read_table(job.output)
 
 
@@ -234,7 +236,7 @@ def test_a_token_without_an_embedding_and_words_without_a_token_are_said(
 ):
     tokenizer.backend_tokenizer.normalizer = normalizers.BertNormalizer()
     rows = {"split": ["train"] * 2, "row": [3, 5]}
-    said, table = tokenized(pa.table(rows | {"words": [["a", "\u200d"], ["\u00ad"]]}), tmp_path)
+    said, table = tokenized(rows | {"words": [["a", "\u200d"], ["\u00ad"]]}, tmp_path)
     assert said.endswith("tokens ([UNK]). Warning: 2 words without a token became [UNK]")
     assert table.select(["split", "row"]).to_pydict() == rows and table["words"][0].as_py() == [
         -1,
@@ -248,10 +250,10 @@ def test_a_token_without_an_embedding_and_words_without_a_token_are_said(
     )
     assert not papa.lay_out(tokenizer, ["", "a"], slots=3)["attention_mask"][0].any()
     with input_error("Row 5 of the train split has no token for model tiny; leave it out"):
-        tokenized(pa.table(rows | {"first": ["a", "\u200d"]}), tmp_path)
+        tokenized(rows | {"first": ["a", "\u200d"]}, tmp_path)
     said = r"model tiny has the token '<e1>' \(row 5 of the train split\), but the model has no embedding 56; call"
     with input_error(said):
-        tokenized(pa.table(rows | {"first": ["a", "a <e1> b"]}), tmp_path)
+        tokenized(rows | {"first": ["a", "a <e1> b"]}, tmp_path)
     with input_error(r"has the token '<e1>' \(in the text 'a <e1> b'\), but"):
         check_tokenizer("f", "tiny", 7, False, ["a", "a <e1> b"])
 
@@ -269,10 +271,9 @@ def test_a_token_without_an_embedding_and_words_without_a_token_are_said(
 )
 def test_texts_of_unknown_tokens_are_counted(tmp_path, of_tokenizer, columns, said):
     rows = {"split": ["train"] * 2, "row": [0, 1]}
-    report, _ = tokenized(pa.table(rows | columns), tmp_path)
+    report, _ = tokenized(rows | columns, tmp_path)
     assert report.endswith(said)
-    (path,) = tmp_path.rglob("x-*.parquet")
-    assert read_facts(path)["unknown"] == {"train": int("unknown" in said)}
+    assert read_facts(tmp_path / "tokens.parquet")["unknown"] == {"train": int("unknown" in said)}
 
 
 def test_the_space_of_sentencepiece_is_no_known_token() -> None:
@@ -288,45 +289,35 @@ def test_the_space_of_sentencepiece_is_no_known_token() -> None:
 @pytest.mark.parametrize("columns", [{"words": [["a"]]}, {"first": ["a"], "second": ["b"]}])
 def test_only_single_texts_are_cut_in_blocks(tmp_path, of_tokenizer, columns):
     with input_error("only single texts can be cut into blocks"):
-        tokenized(pa.table({"split": ["train"], "row": [0]} | columns), tmp_path, blocks=True)
+        tokenized({"split": ["train"], "row": [0]} | columns, tmp_path, blocks=True)
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
 def test_tokens_have_facts_and_nothing_of_the_tasks(tmp_path, family):
-    rows = {"split": ["train", "train", "validation"], "row": [0, 4, 0]}
-    texts = pa.table(
-        rows
-        | {"first": ["a b c d e f g h i", "a", "b"], "label t": [0, 1, 0], "cluster": [0, 1, 0]}
-    )
-    _, table = tokenized(texts, tmp_path, model := random_model(family))
+    texts = {
+        "split": ["train", "train", "validation"],
+        "row": [0, 4, 0],
+        "first": ["a b c d e f g h i", "a", "b"],
+        "label t": [0, 1, 0],
+        "cluster": [0, 1, 0],
+    }
+    model = random_model(family)
+    _, table = tokenized(texts, tmp_path, model)
     assert table.column_names == ["split", "row", "ids", "slots", "segments", "cut"]
-    (path,) = tmp_path.rglob("x-*.parquet")
-    style = "contiguous" if family == "llama" else "paper"
-    assert read_facts(path) == {
-        "sizes": sizes_of_model(model), "slots": 7, "style": style,
-        "rows": {"train": 2, "validation": 1}, "cut": {"train": 1, "validation": 0},
+    assert read_facts(tmp_path / "tokens.parquet") == {
+        "sizes": sizes_of_model(model),
+        "slots": 7,
+        "style": "contiguous" if family == "llama" else "paper",
+        "rows": {"train": 2, "validation": 1},
+        "cut": {"train": 1, "validation": 0},
         "unknown": {"train": 0, "validation": 0},
-    }  # fmt: skip
+    }
+    changed = replace(job_on(tmp_path, model), inputs={"texts": "t", "model": "another digest"})
     with input_error(r"files of model tiny in .* have changed since this run began; start"):
-        inputs = {"texts": "t", "model": "another digest"}
-        reads = {"texts": str(tmp_path / "texts.parquet"), "model": model}
-        tokenize_corpus(
-            [
-                Job(
-                    Tokenize(slots=7, layout="paper"),
-                    inputs,
-                    reads,
-                    "x",
-                    str(tmp_path),
-                    {"model": "tiny"},
-                )
-            ]
-        )
+        tokenize_corpus([changed])
     _, blocks = tokenized(texts, tmp_path, model, blocks=True)
-    (path,) = {*tmp_path.rglob("x-*.parquet")} - {path}
-    assert (
-        read_facts(path)["rows"]["train"] == len(blocks) - 1 and blocks["row"].to_pylist()[-1] == 0
-    )
+    rows = read_facts(tmp_path / "tokens.parquet")["rows"]
+    assert rows["train"] == len(blocks) - 1 and blocks["row"].to_pylist()[-1] == 0
 
 
 LENGTHS = [(1, 1), (3, 9), (13, 2), (2, 17), (11, 11), (19, 19), (1, 30), (30, 1)]

@@ -22,34 +22,23 @@ from papa.model.check import distance, tiny_batch
 from papa.model.forms import PADDED
 
 FAST = ["mpnet", "bloom", "gpt_neo", "xlnet"]
-KINDS = [
-    *FAST,
-    *(
-        pytest.param(kind, marks=pytest.mark.slow)
-        for kind in (
-            "big_bird",
-            "codegen",
-            "deberta",
-            "deberta-v2",
-            "gpt_neox_japanese",
-            "gptj",
-            "ibert",
-            "luke",
-            "megatron-bert",
-            "openai-gpt",
-            "rembert",
-            "roformer",
-            "squeezebert",
-            "tapas",
-        )
-    ),
-]
+SLOW = """big_bird codegen deberta deberta-v2 gpt_neox_japanese gptj ibert luke megatron-bert openai-gpt rembert
+    roformer squeezebert tapas""".split()
+KINDS = [*FAST, *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW)]
 NO_DROPOUT_MODULE = [
     pytest.param(kind, marks=pytest.mark.slow)
     for kind in ("falcon", "flaubert", "mpt", "xglm", "xlm")
 ]
 """Types without a dropout module after the softmax, so the oracle of hooks cannot be used."""
 WINDOW = 3
+SMALL = {
+    "vocab_size": 97,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 17,
+    "initializer_range": 0.5,
+}
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -173,15 +162,7 @@ def test_mixing_leads_from_constants_to_attention_and_has_gradients(
 
 @pytest.mark.parametrize("slots", [7, 300])
 def test_unused_slots_are_left_out_of_mpnet_without_a_change(slots):
-    config = transformers.MPNetConfig(
-        vocab_size=97,
-        hidden_size=12,
-        num_hidden_layers=2,
-        num_attention_heads=3,
-        intermediate_size=17,
-        max_position_embeddings=310,
-        initializer_range=0.5,
-    )
+    config = transformers.MPNetConfig(**SMALL, max_position_embeddings=310)
     torch.manual_seed(0)
     stock = transformers.MPNetModel(config).eval()
     model = papa.Model(copy.deepcopy(stock))
@@ -274,23 +255,14 @@ def test_a_model_without_a_softmax_over_all_tokens_is_refused():
 
 
 def big_bird():
-    config = transformers.BigBirdConfig(
-        vocab_size=97,
-        hidden_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=11,
-        max_position_embeddings=128,
-        block_size=4,
-        num_random_blocks=1,
-    )
+    config = transformers.BigBirdConfig(**SMALL, block_size=4, num_random_blocks=1)
     torch.manual_seed(0)
     return transformers.BigBirdModel(config).eval()
 
 
 def test_big_bird_keeps_its_sparse_attention_which_is_refused():
     stock = big_bird()
-    with papa.replaced_attention(stock, papa.Constants.of("zeros", 2, 2, 9)):
+    with papa.replaced_attention(stock, papa.Constants.of("zeros", 2, 3, 9)):
         assert stock.attention_type == "block_sparse"
     model = papa.Model(stock)
     assert model.model.attention_type == "block_sparse"
@@ -303,15 +275,7 @@ def test_big_bird_keeps_its_sparse_attention_which_is_refused():
 
 
 def test_attention_to_another_text_is_refused():
-    config = transformers.BertConfig(
-        vocab_size=97,
-        hidden_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=11,
-        is_decoder=True,
-        add_cross_attention=True,
-    )
+    config = transformers.BertConfig(**SMALL, is_decoder=True, add_cross_attention=True)
     stock = transformers.BertModel(config).eval()
     refused = input_error("attention to another text")
     with papa.replaced_attention(stock, uniform(stock)), refused:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,6 +42,21 @@ def plan(folder, monkeypatch):
     return run
 
 
+@pytest.fixture
+def planned(plan):
+    """What `papa plan --json` prints."""
+
+    def run(config, *options):
+        return json.loads(plan(config, "--json", *options).stdout)
+
+    return run
+
+
+def stages_of(planned):
+    """The stages of a plan by name."""
+    return {stage["stage"]: stage for stage in planned["stages"]}
+
+
 def with_long_texts(text, runs, **rows):
     """`CONFIG` with a corpus of equal texts and one task; `rows` are the numbers of rows of each split."""
     for split in ROWS:
@@ -56,61 +72,48 @@ def with_long_texts(text, runs, **rows):
     return with_keys(CONFIG, {"corpora.sentences": files, "tasks.animals.subset": ABSENT} | runs)
 
 
-def test_jobs_are_those_of_the_study(plan):
-    result = plan(CONFIG, "--json", "--cores", "3")
-    assert result.exit_code == 0, result.output
-    planned = json.loads(result.stdout)
+def test_jobs_are_those_of_the_study(planned):
+    study = planned(CONFIG, "--cores", "3")
     rules = [batch.rule for batch in Plan(config_of(CONFIG), "results/tiny", save=False).missing]
-    assert {stage["stage"]: stage["jobs"] for stage in planned["stages"]} == {
-        rule: rules.count(rule) for rule in rules
-    }
-    assert planned["total"]["jobs"] == len(rules) and planned["cores"] == 3
-    assert not planned["problems"] and not planned["total"]["unknown"]
+    numbers = {name: stage["jobs"] for name, stage in stages_of(study).items()}
+    assert numbers == Counter(rules)
+    assert study["total"]["jobs"] == len(rules) and study["cores"] == 3
+    assert not study["problems"] and not study["total"]["unknown"]
 
 
-def test_states_that_are_deleted_need_space_for_one_batch_per_core(plan, monkeypatch):
-    total = json.loads(plan(CONFIG, "--json").stdout)["total"]["disk_mb"]
+def test_states_that_are_deleted_need_space_for_one_batch_per_core(planned, monkeypatch):
+    total = planned(CONFIG)["total"]["disk_mb"]
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0.9e6 * total))
     for keep, cores, remedy in (
         (True, "1", "keep_hidden_states"),
         (False, "1", None),
         (False, "99", "fewer cores"),
     ):
-        planned = json.loads(
-            plan(CONFIG | {"keep_hidden_states": keep}, "--json", "--cores", cores).stdout
-        )
-        assert [remedy in problem for problem in planned["problems"]] == [True] * bool(remedy)
+        study = planned(CONFIG | {"keep_hidden_states": keep}, "--cores", cores)
+        assert [remedy in problem for problem in study["problems"]] == [True] * bool(remedy)
 
 
-def test_disk_follows_from_rows_words_and_sizes(plan):
+def test_disk_follows_from_rows_words_and_sizes(planned):
     """All rows fill their slots: every token is stored as 3 hidden states of 8 numbers in float16."""
     config = with_long_texts(
         " ".join(["cat"] * 40), {"fractions": ["1"]}, train=2_000, validation=2_000
     )
     config["floors"] = []
-    planned = json.loads(plan(config, "--json").stdout)
-    assert planned["total"]["disk_mb"] == pytest.approx(4_000 * 13 * 3 * 8 * 2 / 10**6)
+    assert planned(config)["total"]["disk_mb"] == pytest.approx(4_000 * 13 * 3 * 8 * 2 / 10**6)
     config["corpora"]["sentences"]["train_limit"] = 1_000
-    assert json.loads(plan(config, "--json").stdout)["total"]["disk_mb"] == pytest.approx(
-        3_000 * 13 * 48 / 10**6
-    )
+    assert planned(config)["total"]["disk_mb"] == pytest.approx(3_000 * 13 * 48 / 10**6)
     config["run"] |= {"constants": ["average", "mean-output"], "fractions": ["0"]}
-    stages = {
-        stage["stage"]: stage for stage in json.loads(plan(config, "--json").stdout)["stages"]
-    }
+    stages = stages_of(planned(config))
     assert stages["average"]["disk_mb"] == pytest.approx(12 * 2 * (2 * 13**2 + 13 * 8) / 10**6)
 
 
-def test_memory_is_that_of_the_largest_job_of_a_stage(plan, monkeypatch):
+def test_memory_is_that_of_the_largest_job_of_a_stage(planned, monkeypatch):
     """Weights, and what a pass keeps: for gradients of all layers, otherwise of one."""
-    sizes = {
-        stage["stage"]: stage["memory_mb"]
-        for stage in json.loads(plan(CONFIG, "--json").stdout)["stages"]
-    }
+    sizes = {name: stage["memory_mb"] for name, stage in stages_of(planned(CONFIG)).items()}
     assert sizes["tokenize"] == sizes["probe"] == sizes["report"] == 1000
     weights = float32_bytes("models/tiny", "tiny")
     monkeypatch.setattr("papa.commands.plan.float32_bytes", lambda *_: weights + 10**9)
-    larger = json.loads(plan(CONFIG, "--json").stdout)
+    larger = planned(CONFIG)
     for stage in larger["stages"]:
         runs_model = stage["stage"] in ("average", "learn_lambda", "hidden_states")
         added = stage["memory_mb"] - sizes[stage["stage"]]
@@ -131,14 +134,12 @@ def test_padded_texts_are_timed_in_batches_of_as_many_slots_as_in_a_run(plan, mo
     assert set(numbers) == {10, 11}  # the corpora have 13 and 11 slots
 
 
-def test_time_is_that_of_a_batch_times_the_passes(plan, monkeypatch):
+def test_time_is_that_of_a_batch_times_the_passes(planned, monkeypatch):
     """With 13 tokens a second; each epoch of λ has three passes, because of its gradients."""
     monkeypatch.setattr("papa.commands.plan._tokens_per_second", lambda *_: 13.0)
     config = with_long_texts(" ".join(["cat"] * 40), {"seeds": [1, 2]}, train=24, validation=24)
     epochs = config["tasks"]["animals"]["epochs"]
-    stages = {
-        stage["stage"]: stage for stage in json.loads(plan(config, "--json").stdout)["stages"]
-    }
+    stages = stages_of(planned(config))
     passes = {
         "average": 1,
         "learn_lambda": 3 * epochs,
@@ -200,7 +201,7 @@ def test_what_is_not_here_is_said_first(plan, keys, code, expected):
     )
 
 
-def test_a_model_or_tokenizer_that_cannot_be_used_is_said_first(plan, folder):
+def test_a_model_or_tokenizer_that_cannot_be_used_is_said_first(plan, planned, folder):
     runs = {"fractions": ["1"], "models": ["added", "adapted"]}
     config = with_long_texts("the <e1> cat", runs, train=3, validation=3)
     rows = '{"sentence": "a cat", "animal": "1"}\n{"sentence": "the <e1> cat", "animal": "0"}\n'
@@ -212,7 +213,7 @@ def test_a_model_or_tokenizer_that_cannot_be_used_is_said_first(plan, folder):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "models/added")
     tokenizer.add_tokens(["<e0>", "<e1>"])
     tokenizer.save_pretrained(folder / "models/added")
-    added = json.loads(plan(config, "--json").stdout)["problems"][0]
+    added = planned(config)["problems"][0]
     assert re.search(
         r"token '<e1>' \(in the text 'the <e1> cat'\), but the model has no embedding \d+; call",
         added,
@@ -248,12 +249,12 @@ def test_labels_are_read_before_anything_runs(plan, folder, keys, expected):
     assert expected in " ".join((result.stdout or result.stderr).split())
 
 
-def test_the_smallest_margin_is_worked_out_by_hand(plan):
+def test_the_smallest_margin_is_worked_out_by_hand(plan, planned):
     """Seeds vary by .005 of the range, 5% of the examples differ and one that was not seen, attention gives .2."""
     runs = {"seeds": [1, 2, 3], "tasks": ["animals", "rte"]}
     config = with_long_texts("the cat", runs, train=408, validation=408)
     config["tasks"]["rte"] = config["tasks"]["animals"] | {"title": "RTE"}
-    entry, _ = json.loads(plan(config, "--json").stdout)["smallest_margins"]
+    entry, _ = planned(config)["smallest_margins"]
     expected = smallest_margin(3, 0.005, ((0.05 + 2 * UNSEEN_UNITS / 408) / 408) ** 0.5)
     assert entry["in_score"] == pytest.approx(expected) and 0.028 < expected < 0.03
     assert entry["smallest"] == pytest.approx(expected / 0.2)
@@ -272,7 +273,7 @@ def test_the_smallest_margin_is_worked_out_by_hand(plan):
     ("cluster", "effect"),
     [(17, 17), (29, (14 * 29**2 + 2**2) / 408), ("document", 8 * (1 + 50**2) / 408)],
 )
-def test_a_cluster_counts_as_one_example(plan, cluster, effect):
+def test_a_cluster_counts_as_one_example(planned, cluster, effect):
     """Against the variance of a mean of equal rows: the sum of squared sizes of clusters, divided by the rows."""
     config = with_long_texts("the cat", {"seeds": [1, 2, 3]}, train=408, validation=408)
     config["corpora"]["sentences"]["cluster"] = cluster
@@ -285,7 +286,7 @@ def test_a_cluster_counts_as_one_example(plan, cluster, effect):
         Path(f"data/long.{split}.csv").write_text(
             "\n".join(["sentence,animal,document", *lines]), encoding="utf-8"
         )
-    [entry] = json.loads(plan(config, "--json").stdout)["smallest_margins"]
+    [entry] = planned(config)["smallest_margins"]
     units = 408 / effect
     expected = smallest_margin(
         3, 0.005 / 0.2, ((0.05 + 2 * UNSEEN_UNITS / units) / units) ** 0.5 / 0.2
@@ -293,7 +294,7 @@ def test_a_cluster_counts_as_one_example(plan, cluster, effect):
     assert entry["smallest"] == pytest.approx(expected)
 
 
-def test_models_that_do_not_fit_a_task_are_named_before_the_run(plan):
+def test_models_that_do_not_fit_a_task_are_named_before_the_run(planned):
     corpora = {"blocks": {**CONFIG["corpora"]["sentences"], "blocks": True}}
     how = {"corpus": "blocks", "learning_rate": 1e-3, "batch_size": 2, "epochs": 1}
     tasks = {
@@ -307,7 +308,7 @@ def test_models_that_do_not_fit_a_task_are_named_before_the_run(plan):
         "tasks": tasks,
         "run": CONFIG["run"] | {"tasks": [*tasks], "models": ["gpt", "bert"]},
     }
-    assert json.loads(plan(config, "--json").stdout)["problems"] == [
+    assert planned(config)["problems"] == [
         "Model gpt: it is a decoder, which cannot predict the masked tokens of task negative; use the metric "
         "log_likelihood.",
         "Model bert: its config lists no architecture that predicts next tokens, which task log needs "

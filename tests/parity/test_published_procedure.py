@@ -1,7 +1,6 @@
 """The benchmark's plain form of the published procedure gives what the published code itself gave."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +16,7 @@ VARIANTS = ["original", "half", "all", "lambda"]
 
 
 @pytest.fixture(params=["bert-single", "bert-pair"])
-def case(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
+def case(request):
     """A fresh model, its probe with the recorded weights, its inputs, and what the published code made of them."""
     folder = DATA / request.param
     expected = load_file(folder / "expected.safetensors")
@@ -44,7 +43,7 @@ def case(request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
     torch.set_num_threads(threads)
 
 
-def give_constants(case: SimpleNamespace, variant: str) -> None:
+def give_constants(case, variant):
     if variant == "lambda":
         published.use_constants(case.model, case.expected["attention_mean"], mix=True)
         for raw, recorded in zip(
@@ -56,7 +55,7 @@ def give_constants(case: SimpleNamespace, variant: str) -> None:
         published.use_constants(case.model, case.expected["attention_mean"], replaced)
 
 
-def test_averages(case: SimpleNamespace) -> None:
+def test_averages(case):
     batches = [inputs for _, inputs in published.batches_of(case.inputs, 5)]
     total, mean, count = published.average_attention(case.model, batches)
     torch.testing.assert_close(total, case.expected["attention_sum"], atol=1e-5, rtol=0)
@@ -65,7 +64,7 @@ def test_averages(case: SimpleNamespace) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_hidden_states_logits_and_loss(case: SimpleNamespace, variant: str) -> None:
+def test_hidden_states_logits_and_loss(case, variant):
     give_constants(case, variant)
     real = case.inputs["attention_mask"].bool()
     with torch.no_grad():
@@ -79,7 +78,7 @@ def test_hidden_states_logits_and_loss(case: SimpleNamespace, variant: str) -> N
     torch.testing.assert_close(loss, case.expected[f"loss.{variant}"], atol=1e-4, rtol=0)
 
 
-def test_gradients_of_the_lambdas(case: SimpleNamespace) -> None:
+def test_gradients_of_the_lambdas(case):
     give_constants(case, "lambda")
     logits = published.logits_of(case.model, case.probe, case.inputs)
     loss = functional.cross_entropy(logits, case.expected["input.labels"])

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -59,7 +57,7 @@ KINDS = {
 ASK = "give --column {}=COLUMN"
 
 
-def columns_of(header: str, source: str = "train.csv") -> Columns:
+def columns_of(header, source="train.csv"):
     """A table from NAME:KIND pairs, without KIND a text; the name - is empty."""
     parts = [part.partition(":") for part in header.split("; ")]
     names = [name.strip() for name, _, _ in parts]
@@ -109,7 +107,7 @@ def test_columns_are_chosen_if_they_are_certain(header, chosen):
     assert_chosen(columns_of(header), {}, chosen)
 
 
-def assert_chosen(columns: Columns, given: dict[str, str], chosen: str) -> None:
+def assert_chosen(columns, given, chosen):
     """Compare the columns by role with "FIRST SECOND LABEL" or "WORDS LABEL", or see the question about "?ROLE"."""
     names = chosen.split(" ")
     if chosen.startswith("?"):
@@ -176,7 +174,7 @@ def test_lists_of_labels_of_whole_texts_are_refused(header, given):
         roles_of(columns_of(header), given)
 
 
-def tagged(*tags: str) -> list[dict[str, object]]:
+def tagged(*tags):
     return [{"tokens": [f"word{index}" for index in range(len(tags))], "ner_tags": tags}] * 4
 
 
@@ -234,7 +232,7 @@ def test_metrics_are_those_that_accept_the_labels(tmp_path, rows, wanted, expect
 
 
 @pytest.fixture(scope="module")
-def letters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def letters(tmp_path_factory):
     """A model's folder with a tokenizer for which each letter is a token, also without spaces."""
     folder = tmp_path_factory.mktemp("letters")
     letters_tokenizer().save_pretrained(folder)
@@ -242,7 +240,7 @@ def letters(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def examples(*numbers: int, second: int = 0, words: bool = False) -> list[Sequence[str]]:
+def examples(*numbers, second=0, words=False):
     texts = [["a"] * number if words else [" ".join("a" * number)] for number in numbers]
     return [[*text, " ".join("b" * second)] if second else text for text in texts]
 
@@ -302,7 +300,7 @@ def test_each_role_has_a_column_of_its_own(columns, said):
         Wanted(columns)
 
 
-def test_without_a_tokenizer_slots_are_estimated_also_for_texts_without_spaces() -> None:
+def test_without_a_tokenizer_slots_are_estimated_also_for_texts_without_spaces():
     data = DataSet(
         {}, {"first": "text"}, "accuracy", 9, {}, examples=[["我" * 60]] * 9, unused=["id", "user"]
     )

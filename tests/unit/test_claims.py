@@ -2,9 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,9 +14,7 @@ from papa.results.outcomes import (
     FLOOR,
     ORIGINALS,
     VARIANT_KEYS,
-    Sample,
     Setting,
-    TaskOutcomes,
     joint_spread,
 )
 from papa.results.reliance import effect_of, mean_reliance, replaceable
@@ -33,15 +29,9 @@ FLAT = dict.fromkeys(RIGHT, 240)
 """Probes that always say the more frequent label."""
 
 
-def measured(
-    task: str,
-    right: dict[str, int] = RIGHT,
-    seeds: int = 5,
-    orders: Sequence[str] = ("lambda-0",),
-    **fields: Any,
-) -> TaskOutcomes:
+def measured(task, right=RIGHT, seeds=5, orders=("lambda-0",), **fields):
     """Outcomes of a task with two labels; 60% of the rows have the first; seeds differ a little."""
-    rows: dict[Setting, list[np.ndarray]] = {}
+    rows = {}
     for fraction, number in right.items():
         ends = {"1": [ORIGINALS], "0": [Setting("average", None, "0")], "floor": [FLOOR]}
         for place, setting in enumerate(
@@ -173,12 +163,12 @@ def test_few_clusters_at_stake_are_named_next_to_the_claim():
         assert "Few clusters" not in " ".join(concluded(tasks, margin)[1]["sentences"])
 
 
-def only(outcomes: TaskOutcomes, kept: pd.Series) -> TaskOutcomes:
+def only(outcomes, kept):
     values = {name: rows[kept.to_numpy()] for name, rows in outcomes.values.items()}
     return replace(outcomes, runs=outcomes.runs[kept].reset_index(drop=True), values=values)
 
 
-def without(outcomes: TaskOutcomes, fraction: str, order: str | None = None) -> TaskOutcomes:
+def without(outcomes, fraction, order=None):
     """Outcomes without the runs at a fraction, in one order or in all."""
     others = (outcomes.runs["fraction"] != fraction) | (
         (order is not None) & (outcomes.runs["order"] != order)
@@ -315,7 +305,7 @@ def test_of_several_tasks_models_and_orders():
     assert concluded([drawn_orders])[1]["sentences"][1].startswith("Averaged over 3 orders (λ), ")
 
 
-SKILLS: dict[Setting, float] = {
+SKILLS = {
     ORIGINALS: 0.8,
     FLOOR: 0.55,
     Setting("zeros", "lambda-0", "1/2"): 0.7,
@@ -324,14 +314,14 @@ SKILLS: dict[Setting, float] = {
 }
 
 
-def right_by_setting(outcomes: TaskOutcomes) -> dict[Setting, np.ndarray]:
+def right_by_setting(outcomes):
     """Whether each example is right with each seed, `[seed, example]`."""
     right = outcomes.values["predicted"] == outcomes.items["gold"].to_numpy()
     settings = outcomes.runs[VARIANT_KEYS].apply(tuple, axis=1)
     return {setting: right[[other == setting for other in settings]] for setting in settings}
 
 
-def bootstrapped(outcomes: TaskOutcomes, total: Callable[[dict[Setting, float]], float]) -> float:
+def bootstrapped(outcomes, total):
     """The standard deviation of a number that depends on mean scores, by drawing seeds, examples, and both.
 
     Drawing both counts three times what seeds and examples make together, which drawing one of them counts once.
@@ -363,10 +353,9 @@ def test_a_loss_varies_as_in_a_bootstrap(constant):
     outcomes = drawn(SKILLS, 5, 14, EXAMPLES, "a")
     setting = Setting(constant, "lambda", "1/2")
     share = effect_of(outcomes.sample("accuracy", ALL), setting)
-    assert share is not None
     estimate = share.spread.shares([(1.0, share.drop, share.contributions[0])])
 
-    def reliance(means: dict[Setting, float]) -> float:
+    def reliance(means):
         lost = means[ORIGINALS] - means[setting._replace(order="lambda-0")]
         return lost / (means[ORIGINALS] - means[FLOOR])
 
@@ -377,13 +366,12 @@ def test_a_loss_varies_as_in_a_bootstrap(constant):
     assert math.sqrt(estimate.variance) == pytest.approx(bootstrapped(outcomes, reliance), rel=0.1)
 
 
-def term(sample: Sample, corpus: str = "texts") -> tuple[Sample, str, Setting]:
+def term(sample, corpus="texts"):
     return (sample, corpus, END)
 
 
-def half_width(*terms: tuple[Sample, str, Setting]) -> float:
+def half_width(*terms):
     interval = mean_reliance(terms)
-    assert interval is not None
     return (interval.high - interval.low) / 2
 
 
@@ -395,7 +383,7 @@ def test_a_mean_over_tasks_uses_the_seeds_that_all_of_them_have():
     )
     both = mean_reliance([term(outcomes.sample("accuracy", ALL)), term(rest)])
     last = mean_reliance([term(rest)])
-    assert both is not None and last is not None and both.mean == pytest.approx(last.mean)
+    assert both.mean == pytest.approx(last.mean)
     assert mean_reliance([term(rest), term(first)]) is None
 
 

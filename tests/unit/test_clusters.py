@@ -1,7 +1,6 @@
 """Examples that come in clusters are resampled as whole clusters: compared with brute force and with known reliance."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from test_compare import outcomes as of_seeds
 from test_outcomes import finished_words
 
 from papa.files import read_table, write_table
-from papa.results.outcomes import ALL, FLOOR, ORIGINALS, TaskOutcomes, outcomes_in, table_of
+from papa.results.outcomes import ALL, FLOOR, ORIGINALS, outcomes_in, table_of
 from papa.results.reliance import effect_of
 
 
@@ -24,11 +23,11 @@ def test_words_of_a_sentence_get_its_cluster(tmp_path, cluster, expected):
     assert (outcomes.items["cluster"].tolist() if "cluster" in outcomes.items else None) == expected
 
 
-def in_clusters(outcomes: TaskOutcomes, cluster: Any) -> TaskOutcomes:
+def in_clusters(outcomes, cluster):
     return replace(outcomes, items=outcomes.items.assign(cluster=np.asarray(cluster)))
 
 
-def some_runs(size: int, metric: str, clusters: np.ndarray, **fields: Any) -> TaskOutcomes:
+def some_runs(size, metric, clusters, **fields):
     chance = np.random.default_rng(3)
     right = {ORIGINALS: chance.random((2, size)) < 0.8, FLOOR: chance.random((2, size)) < 0.6}
     return in_clusters(

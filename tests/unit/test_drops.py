@@ -1,9 +1,7 @@
 """Original scores with mean drops: which tasks are in which mean."""
 
 from types import SimpleNamespace
-from typing import Any
 
-import pandas as pd
 import pytest
 from builders import frame_of, summary_row
 
@@ -14,18 +12,16 @@ from papa.results.table import arrow_of
 LOG_SCALED = {"metric": "negative_log_perplexity"}
 
 
-def row(
-    task: str, fraction: str, mean: float, drop: float | None, **columns: Any
-) -> dict[str, Any]:
+def row(task, fraction, mean, drop, **columns):
     return summary_row(
         fraction, mean, **{"line": "a", "task": task, "relative_drop": drop} | columns
     )
 
 
 @pytest.fixture(autouse=True)
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[pd.DataFrame]:
+def drawn(monkeypatch):
     """The rows of each figure; figures have other tests, which take long."""
-    frames: list[pd.DataFrame] = []
+    frames = []
     monkeypatch.setattr(
         "papa.results.drops.drop_figure", lambda rows: frames.append(rows) or (None, "")
     )
@@ -34,10 +30,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[pd.DataFrame]:
     return frames
 
 
-def analysed(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+def analysed(rows):
     config = SimpleNamespace(run=SimpleNamespace(fractions=("1", "0")))
-    section = drops(SimpleNamespace(config=config, summary=frame_of(rows, GRID_COLUMNS)))  # type: ignore[arg-type]
-    assert section is not None
+    section = drops(SimpleNamespace(config=config, summary=frame_of(rows, GRID_COLUMNS)))
     return arrow_of(section.frame, COLUMNS).to_pylist(), section.tables[0].markdown().splitlines()[
         2:
     ]

@@ -1,7 +1,5 @@
 """Figures: what is in the files, what they draw, and which slots and numbers pictures of heads have."""
 
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -24,7 +22,7 @@ SUBSETS = ("all", "lookup", "position")
 Rows = list[dict[str, Any]]
 
 
-def row(fraction: str, mean: float | None, **columns: Any) -> dict[str, Any]:
+def row(fraction, mean, **columns):
     about = {
         "line": columns.get("model", "m"),
         "title": f"Title of {columns.get('task', 't')}",
@@ -35,18 +33,18 @@ def row(fraction: str, mean: float | None, **columns: Any) -> dict[str, Any]:
     )
 
 
-def curve(*means: float, **columns: Any) -> Rows:
+def curve(*means, **columns):
     return [
         row(fraction, mean, **columns)
         for fraction, mean in zip(FRACTIONS, means or (0.9, 0.8, 0.7), strict=True)
     ]
 
 
-def lines(names: Iterable[str], rows: Rows) -> Rows:
+def lines(names, rows):
     return [row | {"line": name} for name in names for row in rows]
 
 
-def figure_of(rows: Rows) -> tuple[Any, str]:
+def figure_of(rows):
     """The figure of a grid of these rows, and its alternative text."""
     several = ("models", "fractions", "tasks")
     fields = {
@@ -57,11 +55,11 @@ def figure_of(rows: Rows) -> tuple[Any, str]:
     )
 
 
-def drawn(figure: Any) -> Rows:
+def drawn(figure):
     return [point for points in figure.to_dict()["datasets"].values() for point in points]
 
 
-def save(folder: Path, figure: Any) -> str:
+def save(folder, figure):
     """Write a figure; return the SVG."""
     svg = draw(figure, folder / "figure.svg", folder / "figure.png")
     assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
@@ -99,17 +97,17 @@ def test_files_show_models_tasks_and_subsets(tmp_path):
 class Panel:
     """The content of the first panel of a figure."""
 
-    def __init__(self, rows: Rows):
+    def __init__(self, rows):
         self.figure = figure_of(rows)[0].to_dict()
         self.content = self.figure["concat"][0]
         self.marks = [layer["mark"]["type"] for layer in self.content["layer"]]
         self.points = self.rows("circle")
         self.x, self.y = (self.layer("circle")["encoding"][axis] for axis in "xy")
 
-    def layer(self, mark: str) -> dict[str, Any]:
+    def layer(self, mark):
         return self.content["layer"][self.marks.index(mark)]
 
-    def rows(self, mark: str) -> Rows:
+    def rows(self, mark):
         return self.figure["datasets"][self.layer(mark)["data"]["name"]]
 
 
@@ -172,7 +170,7 @@ def test_the_alternative_text_has_the_ends_and_floors_of_curves():
     )
 
 
-def drops_of(*points: tuple[str, str, float | None, float | None]) -> Any:
+def drops_of(*points):
     names = ("model", "constant", "mean_original", "mean_relative_drop")
     values = [
         dict.fromkeys(DROP_COLUMNS) | dict(zip(names, point, strict=True)) for point in points
@@ -194,7 +192,7 @@ def test_every_model_with_a_drop_is_a_point(tmp_path):
     assert low < 0 < high
 
 
-def averages(uses: list[int]) -> papa.Constants:
+def averages(uses):
     """Averages whose slot s is used by `uses[s]` examples, the last by all; every cell has another entry."""
     use = torch.tensor(uses)
     count = torch.minimum(use[:, None], use)

@@ -4,9 +4,7 @@ import fcntl
 import os
 import platform
 import stat
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +36,7 @@ TENSORS = {
     "h": torch.zeros(2, dtype=torch.bfloat16),
 }
 ARRAYS = {"sum": np.arange(7.0), "count": np.arange(5)}
-FORMATS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
+FORMATS = {
     "a.parquet": (
         lambda path: files.write_table(TABLE, path, {"n": 1}, RECORD),
         lambda path: files.read_table(path).to_pylist(),

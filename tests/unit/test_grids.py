@@ -1,7 +1,6 @@
 """The table of a grid: every score in its cell, empty cells for missing scores, lines in the grid's order."""
 
 import re
-from typing import Any
 
 from builders import frame_of, grid_view, summary_row
 
@@ -9,10 +8,8 @@ from papa.results.grids import GRID_COLUMNS, section_of
 from papa.results.table import arrow_of
 
 
-def row(
-    task: str, constant: str | None, fraction: str, mean: float | None, **columns: Any
-) -> dict[str, Any]:
-    about: dict[str, Any] = {
+def row(task, constant, fraction, mean, **columns):
+    about = {
         "task": task,
         "constant": constant,
         "metric": "entity_f1",
@@ -28,7 +25,7 @@ def row(
 
 
 class Grid:
-    def __init__(self, rows: list[dict[str, Any]], **fields: Any):
+    def __init__(self, rows, **fields):
         view = {
             "title": "Table 1: kinds",
             "tasks": {"cola": "glue", "ner": "conll"},
@@ -39,7 +36,7 @@ class Grid:
         self.tables = {table.title: table for table in self.section.tables}
         self.lines = self.section.tables[0].markdown().splitlines()
 
-    def cells(self) -> list[dict[str, str]]:
+    def cells(self):
         """The cells of each line of the only table, by the heading of their column."""
         header, _, *lines = (
             [cell.strip() for cell in line.split("|")[1:-1]] for line in self.lines

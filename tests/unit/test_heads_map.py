@@ -2,7 +2,6 @@
 
 from base64 import b64decode
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ import papa
 from papa.results.heads_map import NEVER, STEPS, head_maps, heads_of, matrices_of
 
 
-def cells_of(matrices: dict[str, Any]) -> np.ndarray:
+def cells_of(matrices):
     return np.frombuffer(b64decode(matrices["cells"]), dtype=np.uint8)
 
 
@@ -44,7 +43,7 @@ def test_slots_in_most_use_are_carried_where_not_all_have_room():
 def test_a_map_has_lambda_of_the_first_seed_if_it_was_learned_and_the_averages(
     fractions, seed, tmp_path
 ):
-    run: dict[str, Any] = CONFIG["run"] | {
+    run = CONFIG["run"] | {
         "fractions": fractions,
         "constants": ["average", "zeros"],
         "tasks": ["second"],

@@ -43,7 +43,7 @@ NAMES = {
 }
 
 
-def imported(module: Path, inside: bool = True) -> set[str]:
+def imported(module, inside=True):
     """The imports of a module, except those that only type checkers see; `inside`: also those inside functions."""
     names = set()
     nodes = list(MODULES[module].body)
@@ -60,11 +60,11 @@ def imported(module: Path, inside: bool = True) -> set[str]:
     return names
 
 
-def test_modules_import_down_one_list() -> None:
+def test_modules_import_down_one_list():
     entries = [path.name for path in PAPA.iterdir() if path.name not in ("__pycache__", "py.typed")]
     assert len(entries) <= 14, entries
 
-    def place(name: str) -> int:
+    def place(name):
         return ORDER.index(name.split(".")[1])
 
     wrong = []
@@ -77,7 +77,7 @@ def test_modules_import_down_one_list() -> None:
     assert wrong == []
 
 
-def test_functions_import_only_what_is_heavy() -> None:
+def test_functions_import_only_what_is_heavy():
     late = {str(m.with_suffix("")): imported(m) - imported(m, inside=False) for m in MODULES}
     packages = {m: {name.split(".")[0] for name in names} for m, names in late.items()}
     assert {m for m, names in packages.items() if "papa" in names} == LATE
@@ -86,7 +86,7 @@ def test_functions_import_only_what_is_heavy() -> None:
     } == {}
 
 
-def test_few_modules_know_transformers_and_kinds_of_tasks() -> None:
+def test_few_modules_know_transformers_and_kinds_of_tasks():
     knowing = {
         str(module)
         for module in MODULES
@@ -103,7 +103,7 @@ def test_few_modules_know_transformers_and_kinds_of_tasks() -> None:
     assert naming == files | {"config/settings.py", "data/choose.py"}
 
 
-def test_papa_depends_on_what_it_imports() -> None:
+def test_papa_depends_on_what_it_imports():
     """Nothing less, and nothing more: a package that only tests import is in the extra `dev`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]

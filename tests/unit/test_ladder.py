@@ -61,7 +61,7 @@ def test_tied_averages_are_the_average_over_the_pairs_of_a_class_that_a_model_ca
 def test_mean_outputs_are_the_inputs_of_the_stock_models_output_projections(both):
     plain, model, inputs = both
     averages = papa.average_attention(model, [inputs, inputs], "mean-output")
-    seen: list[torch.Tensor] = []
+    seen = []
     for layer in plain.encoder.layer if hasattr(plain, "encoder") else plain.model.layers:
         projection = (
             layer.attention.output.dense if hasattr(layer, "attention") else layer.self_attn.o_proj

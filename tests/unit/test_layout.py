@@ -276,7 +276,7 @@ def test_texts_of_unknown_tokens_are_counted(tmp_path, of_tokenizer, columns, sa
     assert read_facts(tmp_path / "tokens.parquet")["unknown"] == {"train": int("unknown" in said)}
 
 
-def test_the_space_of_sentencepiece_is_no_known_token() -> None:
+def test_the_space_of_sentencepiece_is_no_known_token():
     tokenizer = letters_tokenizer()
     tokenizer.add_tokens(["\u2581"])
     tokens = tokenizer.convert_ids_to_tokens(without_meaning(tokenizer))

@@ -1,7 +1,6 @@
 """Metrics against counts by hand, scikit-learn and seqeval: scores, what each unit adds, and what is not defined."""
 
 import warnings
-from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -30,28 +29,26 @@ TAGS = ["NN", "DT", "IN", "EX", "SYM", ".", "BES", "O", "I", "VB-D"]
 
 
 @pytest.fixture(autouse=True)
-def no_warnings() -> Iterator[None]:
+def no_warnings():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
 
 
-def score_of(metric: str, outcomes: Outcomes) -> float:
+def score_of(metric, outcomes):
     return float(MEASURES[metric].score(MEASURES[metric].counts(outcomes).sum(0)))
 
 
-def of_texts(gold: Sequence[int], predicted: Sequence[int], names: Sequence[str]) -> Outcomes:
+def of_texts(gold, predicted, names):
     return Outcomes(np.array(gold), np.array(predicted), np.arange(len(gold)), names)
 
 
-def of_words(
-    gold: Sequence[Sequence[int]], predicted: Sequence[Sequence[int]], names: Sequence[str]
-) -> Outcomes:
+def of_words(gold, predicted, names):
     unit = np.repeat(np.arange(len(gold)), [len(sentence) for sentence in gold])
     return Outcomes(np.concatenate(gold), np.concatenate(predicted), unit, names)
 
 
-def random_words(names: Sequence[str], seed: int, sentences: int = 20) -> Outcomes:
+def random_words(names, seed, sentences=20):
     """Labels and predictions that agree on two of three words; runs of one label are frequent."""
     chance = np.random.default_rng(seed)
     unit = np.repeat(
@@ -63,7 +60,7 @@ def random_words(names: Sequence[str], seed: int, sentences: int = 20) -> Outcom
     return Outcomes(gold, np.where(chance.random(len(unit)) < 0.67, gold, other), unit, names)
 
 
-def sentences_of(outcomes: Outcomes, labels: np.ndarray) -> list[list[str]]:
+def sentences_of(outcomes, labels):
     return [
         [outcomes.names[label] for label in labels[outcomes.unit == unit]]
         for unit in np.unique(outcomes.unit)

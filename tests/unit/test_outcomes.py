@@ -1,9 +1,6 @@
 """Outcomes of runs are joined with labels and subsets; floors and scores are those worked out by hand."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +11,9 @@ from tiny import TRAINING
 from papa.config.settings import Config
 from papa.files import write_table
 from papa.results.finished import Finished
-from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Setting, TaskOutcomes
+from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Setting
 from papa.results.reliance import effects_of
-from papa.stages import AnyJob, Job, Probe, Training
+from papa.stages import Job, Probe, Training
 
 NAMES = ["O", "B-X", "I-X"]
 ITEMS = {"example": [0, 0, 0, 2, 2], "word": [0, 1, 2, 0, 1]}
@@ -26,9 +23,7 @@ WORDS = [["a"], ["b", "c"], ["x", "c", "c"], ["b"], ["c", "c"]]
 """Two training rows, of one and two words, and the three validation rows, with their labels."""
 
 
-def finished_words(
-    folder: Path, predicted: Sequence[list[int]], cluster: Any = None, metric: str = "entity_f1"
-) -> Finished:
+def finished_words(folder, predicted, cluster=None, metric="entity_f1"):
     """A finished study with a run for each list of predictions."""
     files = {"train": "a.jsonl", "validation": "b.jsonl"}
     config = Config.model_validate(
@@ -70,7 +65,7 @@ def finished_words(
     }
     for seed, labels in enumerate(predicted, start=1):
         settings = Probe(kind="word", training=Training(**TRAINING), seed=seed)
-        job: AnyJob = Job(settings, {}, {}, "p", str(folder), about | {"seed": seed, "sample": 0})
+        job = Job(settings, {}, {}, "p", str(folder), about | {"seed": seed, "sample": 0})
         write_table(
             pa.table({"split": ["validation"] * 5} | ITEMS | {"predicted": labels}),
             job.output,
@@ -82,7 +77,7 @@ def finished_words(
 
 
 @pytest.fixture
-def words(tmp_path: Path) -> TaskOutcomes:
+def words(tmp_path):
     [outcomes] = finished_words(tmp_path, [[0, 1, 2, 1, 0], [0, 1, 0, 1, 1]]).outcomes
     return outcomes
 

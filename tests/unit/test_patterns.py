@@ -1,7 +1,5 @@
 """Patterns of heads against matrices made by hand, whose pattern and numbers are known."""
 
-from typing import Any
-
 import pyarrow as pa
 import pytest
 import torch
@@ -21,9 +19,7 @@ SPECIAL = [0, N - 1]
 EVERY = [list(range(N))]
 
 
-def averages(
-    *heads: torch.Tensor, examples: list[list[int]] = EVERY, layers: int = 1
-) -> papa.Constants:
+def averages(*heads, examples=EVERY, layers=1):
     """Averages of `heads`, restricted to the slots of an example and normalised, over `TIMES` copies of each."""
     total = torch.zeros(len(heads), N, N, dtype=torch.double)
     count = torch.zeros(N, N, dtype=torch.long)
@@ -38,7 +34,7 @@ def averages(
     return papa.Constants(total.view(layers, -1, N, N), count, TIMES * len(examples))
 
 
-def shifted(offset: int) -> torch.Tensor:
+def shifted(offset):
     """Every query reads `offset` slots back, a little everywhere else; specials read themselves."""
     head = torch.full((N, N), 1e-9)
     for query in range(N):
@@ -47,7 +43,7 @@ def shifted(offset: int) -> torch.Tensor:
     return head
 
 
-def column(*keys: int) -> torch.Tensor:
+def column(*keys):
     head = torch.full((N, N), 1e-9)
     head[:, list(keys)] = 1
     return head
@@ -59,13 +55,13 @@ FEW[[0, 1, N - 1], 1] = 1
 FEW[2, N - 1] = 1
 
 
-def patterns_of(head: torch.Tensor, examples: list[list[int]] = EVERY) -> dict[str, Any]:
+def patterns_of(head, examples=EVERY):
     """The patterns of the only head; `flags` are those that it has."""
     [row] = measure_patterns(averages(head, examples=examples), SPECIAL)
     return row | {"flags": flags(row)}
 
 
-def flags(row: dict[str, Any]) -> list[str]:
+def flags(row):
     return [name for name in ("diagonal", "mostly_special", "concentrated") if row[name]]
 
 
@@ -172,7 +168,7 @@ def test_the_table_its_sentence_and_the_pictures(tmp_path):
     names = {"model": "tiny", "corpus": "texts"}
     made = {"average": Average(), "tokens": Tokenize(slots=N, layout="paper")}
     about = {"average": names | {"slots": N, "kind": "average"}, "tokens": names}
-    jobs: dict[str, Any] = {n: Job(made[n], {}, {}, n, str(tmp_path), about[n]) for n in made}
+    jobs = {n: Job(made[n], {}, {}, n, str(tmp_path), about[n]) for n in made}
     averages(shifted(1), column(12), torch.ones(N, N), column(5), shifted(0)).save(
         jobs["average"].output, jobs["average"].record
     )

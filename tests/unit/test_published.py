@@ -1,7 +1,6 @@
 """Our numbers with those of the paper: which are joined, and what a comparison is called."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from builders import frame_of, summary_row
@@ -15,13 +14,12 @@ from papa.results.published import (
     published,
     published_values,
 )
-from papa.results.section import Section
 from papa.results.table import arrow_of
 
 LARGE = {"big": "FacebookAI/roberta-large"}
 
 
-def row(fraction: str, mean: float | None, **columns: Any) -> dict[str, Any]:
+def row(fraction, mean, **columns):
     about = {
         "model": "big",
         "task": "para",
@@ -32,8 +30,8 @@ def row(fraction: str, mean: float | None, **columns: Any) -> dict[str, Any]:
     return summary_row(fraction, mean, **about | columns)
 
 
-def compare(rows: list[dict[str, Any]], **options: Any) -> list[dict[str, Any]]:
-    about: dict[str, Any] = {
+def compare(rows, **options):
+    about = {
         "models": LARGE,
         "tasks": {"para": "mrpc"},
         "more_settings": {},
@@ -41,14 +39,12 @@ def compare(rows: list[dict[str, Any]], **options: Any) -> list[dict[str, Any]]:
     return arrow_of(compared(frame_of(rows), **about), COLUMNS).to_pylist()
 
 
-def section(rows: list[dict[str, Any]], hub: str = LARGE["big"]) -> Section:
+def section(rows, hub=LARGE["big"]):
     tasks = {"para": SimpleNamespace(published="mrpc", corpus="texts")}
     config = SimpleNamespace(
         tasks=tasks, models={"big": SimpleNamespace(hub=hub)}, pairs=[("big", "para")]
     )
-    found = published(SimpleNamespace(config=config, summary=frame_of(rows)))  # type: ignore[arg-type]
-    assert found is not None
-    return found
+    return published(SimpleNamespace(config=config, summary=frame_of(rows)))
 
 
 def test_the_values_are_those_of_the_tables():

@@ -3,13 +3,11 @@
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -31,10 +29,9 @@ from refusals import input_error
 import papa
 from papa.errors import DamagedArtefact
 from papa.files import read_provenance
-from papa.results.finished import Finished
 from papa.results.page import first_rows, versions_note
 
-SMALL: dict[str, Any] = {
+SMALL = {
     "run": CONFIG["run"] | {"models": ["small"], "tasks": ["second"]},
     "grids": {},
 }
@@ -44,18 +41,18 @@ SMALL: dict[str, Any] = {
 class Page(HTMLParser):
     """The elements of a report: tags with their attributes, the text of each script, and all cells of each table."""
 
-    def __init__(self, text: str):
+    def __init__(self, text):
         super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
-        self.tables: dict[str, list[list[str]]] = {}
-        self.open: list[str] = []
+        self.tags = []
+        self.scripts = []
+        self.tables = {}
+        self.open = []
         self.table = self.text = ""
         self.feed(text)
         self.words = " ".join(self.text.split())
-        self.data: Any = json.loads(self.scripts[0])
+        self.data = json.loads(self.scripts[0])
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attributes):
         self.tags.append((tag, dict(attributes)))
         if tag not in ("meta", "link", "img", "source"):
             self.open.append(tag)
@@ -70,10 +67,10 @@ class Page(HTMLParser):
             case "td" | "th":
                 self.tables[self.table][-1].append("")
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         if "script" in self.open:
             self.scripts[-1] += data
         elif "style" not in self.open:
@@ -83,24 +80,24 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def without_drawing() -> Iterator[None]:
+def without_drawing():
     drawing = ("papa.results.section.draw", "papa.results.page.narrow_svg")  # takes seconds
     with patch(drawing[0], return_value="<svg/>"), patch(drawing[1], return_value="<svg/>"):
         yield
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def study(tmp_path_factory):
     return write_results(tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture(scope="module")
-def written(study: Finished) -> str:
+def written(study):
     return page_of(study)
 
 
 @pytest.fixture(scope="module")
-def page(written: str) -> Page:
+def page(written):
     return Page(written)
 
 
@@ -109,12 +106,7 @@ def test_nothing_is_loaded_and_only_the_script_of_the_report_may_run(page, writt
         assert (attributes.get("src") or "data:").startswith("data:"), tag
         assert (attributes.get("href") or "#").startswith(("#", "data:")), tag
     [policy] = [tag["content"] for _, tag in page.tags if tag.get("http-equiv")]
-    assert (
-        policy
-        and "default-src 'none'" in policy
-        and "connect-src" not in policy
-        and "eval" not in policy
-    )
+    assert "default-src 'none'" in policy and "connect-src" not in policy and "eval" not in policy
     data, script = page.scripts
     assert re.findall(r"'sha256-([^']+)'", policy) == [
         b64encode(sha256(script.encode()).digest()).decode()
@@ -222,8 +214,7 @@ def test_same_results_give_the_same_page_and_a_report_that_was_interrupted_is_un
     finally:
         path.write_bytes(intact)
     assert page_of(study) == written
-    made = read_provenance(report_job(study).output)
-    assert made is not None and made.record == report_job(study).record
+    assert read_provenance(report_job(study).output).record == report_job(study).record
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ def here(tmp_path, monkeypatch):
 @pytest.fixture
 def given(here, monkeypatch):
     """The arguments of every call of snakemake, which runs nothing."""
-    calls: list[list[str]] = []
+    calls = []
     monkeypatch.setattr(start, "snakemake", lambda words: calls.append(words) or start.Call(None))
     (here / "mine.yaml").write_text("name: mine\n", encoding="utf-8")
     return calls

@@ -1,8 +1,7 @@
 """Corrections for several claims, against the closed test of all their intersections and by simulation."""
 
-from collections.abc import Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from papa.results.claims import corrected_margins, corrected_p_values, p_values_
 ERROR = 0.05
 
 
-def closed(sequences: Sequence[Sequence[float]], place: int, number: int) -> bool:
+def closed(sequences, place, number):
     """Whether a claim passes because every intersection of hypotheses that contains its own is rejected.
 
     A hypothesis says that the reliance is too large with this number of heads or with a smaller one. So the true ones
@@ -51,11 +50,11 @@ class NormalLoss(NamedTuple):
     error: float = 0.1
     margin: float = 1.0
 
-    def bound(self, level: float) -> float:
+    def bound(self, level):
         return float(self.mean + stats.norm.ppf(level) * self.error)
 
     @property
-    def p(self) -> float:
+    def p(self):
         return float(stats.norm.cdf((self.mean - self.margin) / self.error))
 
 
@@ -65,7 +64,7 @@ def test_margins_and_p_values_are_of_the_same_test(seed):
     sizes = (2, 1, 3, 1, 2)
     losses = [NormalLoss(chance.uniform(-0.5, 1.2), chance.uniform(0.1, 0.4)) for _ in sizes]
 
-    def claims(margin: float) -> Any:
+    def claims(margin):
         at = [loss._replace(margin=margin) for loss in losses]
         return [[[claim]] * size for claim, size in zip(at, sizes, strict=True)]
 
@@ -77,7 +76,7 @@ def test_margins_and_p_values_are_of_the_same_test(seed):
 
 
 def test_a_claim_includes_those_before_it_and_all_tasks():
-    claims: Any = [
+    claims = [
         [NormalLoss(0.7), NormalLoss(0.5)],
         [NormalLoss(0.0), NormalLoss(0.1)],
         [NormalLoss(0.0), None],

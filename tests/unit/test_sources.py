@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import time
-from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
@@ -15,7 +14,7 @@ from families import byte_tokenizer
 from refusals import input_error
 from tiny import corpus_of
 
-from papa.config.settings import Corpus, Machine
+from papa.config.settings import Machine
 from papa.data.columns import Columns
 from papa.data.digests import digest_of_file
 from papa.data.readers import read_file
@@ -90,11 +89,11 @@ a | | has a format that papa cannot read; name it by its format (.parquet,
 
 
 @pytest.fixture(autouse=True)
-def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def own_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own cache"))
 
 
-def in_file(path: Path, **keys: object) -> Corpus:
+def in_file(path, **keys):
     texts = {} if "words" in keys else {"first": "text"}
     return corpus_of(files={"train": str(path)}, **texts, **keys)
 
@@ -156,7 +155,7 @@ def test_values_and_faults_far_into_a_file(tmp_path, by):
             read_file(file)
 
 
-def rows_of(path: Path, records: list[dict[str, object]]) -> Path:
+def rows_of(path, records):
     """Write records in the format of the file's suffix, as pandas does."""
     frame = pd.DataFrame(records)
     if path.suffix == ".parquet":
@@ -323,7 +322,7 @@ def test_two_slices_of_a_split_have_all_its_rows_and_none_twice(tmp_path, source
     file.parent.mkdir(parents=True)
     pq.write_table(pa.table({"text": TEXTS}), file)
 
-    def texts(train: str, validation: str) -> list[list[str]]:
+    def texts(train, validation):
         corpus = corpus_of(
             hub="some/data", train=f"train{train}", validation=f"train{validation}", first="text"
         )

@@ -19,7 +19,7 @@ from benchmarks.error_rates import (
     batch,
     rates_of,
 )
-from papa.config.measures import MEASURES, Counts, Outcomes, pseudo_values
+from papa.config.measures import MEASURES, Outcomes, pseudo_values
 from papa.results.statistics import (
     SOURCES,
     UNSEEN_UNITS,
@@ -46,18 +46,18 @@ def crossed(seed, sizes, spreads=(0.3, 0.2, 1.0, 0.5)):
     return sum(parts, np.arange(quantities, 0, -1)[:, None, None, None])
 
 
-def plain(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+def plain(values, level=0.95):
     half = (
         stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
     )
     return float(values.mean() - half), float(values.mean() + half)
 
 
-def spread_of(values: np.ndarray, step: float = 0.0, seeded: bool = True) -> Spread:
+def spread_of(values, step=0.0, seeded=True):
     return Spread.over([[PseudoValues(values, step, seeded)]])
 
 
-def of_seeds(*values: np.ndarray) -> Spread:
+def of_seeds(*values):
     """The spread of quantities that only vary with the seed: all examples count the same."""
     return spread_of(np.repeat(np.stack(values)[:, None, :, None], 5, axis=3))
 
@@ -139,7 +139,7 @@ def test_a_bound_is_below_a_margin_where_the_contrast_is_below_0():
     assert verdicts == {True, False}
 
 
-def random_counts(metric: str, units: int = 60) -> Counts:
+def random_counts(metric, units=60):
     """Counts `[run, unit, count]` of two runs."""
     chance = np.random.default_rng(3)
     if MEASURES[metric].column != "predicted":
@@ -171,7 +171,7 @@ def test_pseudo_values_have_the_score_as_their_mean(metric):
     )
 
 
-def errors(seeds: int) -> tuple[list[float], list[float]]:
+def errors(seeds):
     """The error rates of one-sided and two-sided tests of normal values, by the share of seeds in the variance."""
     freedom = seeds - 1.0
     # from the distribution of the mean square of seeds: a sum over its quantiles
@@ -262,7 +262,7 @@ def test_independent_estimates_add_their_variances():
     )
 
 
-def by_hand(tables: list[np.ndarray], weights: list[list[float]], shared: bool) -> float:
+def by_hand(tables, weights, shared):
     """The variance of a sum of weighted means over tables `[quantity, 1, seed, unit]` with the same seeds.
 
     It is that of seeds, plus that of units, minus that of both together; `shared` units are those of one corpus.

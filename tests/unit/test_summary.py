@@ -1,8 +1,6 @@
 """Runs and their summary against values worked out by hand: means, relative drops, what is null, what is read."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,9 +29,7 @@ SCALE = 9.0
 Scores = Mapping[str, Sequence[float]]
 
 
-def scored(
-    scores: Scores, task: str = "t", subsets: Any = None, readings: Any = None, **columns: Any
-) -> pd.DataFrame:
+def scored(scores, task="t", subsets=None, readings=None, **columns):
     """A table of runs from the scores of seeds by fraction; `subsets` and `readings` add to the main score."""
     rows = []
     for fraction, of_seeds in scores.items():
@@ -55,7 +51,7 @@ def scored(
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
 
 
-def summary(*runs: pd.DataFrame) -> pd.DataFrame:
+def summary(*runs):
     """The summary of tables of runs, with no reliances."""
     table = pd.concat(runs, ignore_index=True)
     unknown = dict.fromkeys(EFFECT_COLUMNS, np.nan) | {"status": "one seed, so no interval"}
@@ -72,12 +68,12 @@ def summary(*runs: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def rows_of(*runs: pd.DataFrame) -> list[dict[str, Any]]:
+def rows_of(*runs):
     rows = summary(*runs).astype(object)
     return rows.where(rows.notna(), None).to_dict("records")
 
 
-def page_of(folder: Path, *runs: pd.DataFrame) -> str:
+def page_of(folder, *runs):
     frame = summary(*runs)
     names = {"task": "title", "metric": "metric"}
     by_subset = {"task": "title", "subset": "subset", "examples": "examples"}

@@ -10,7 +10,7 @@ from rich.console import Console
 from papa.results.table import Table, escape_latex, write_pages
 
 
-def printed(table: Table, width: int = 80) -> str:
+def printed(table, width=80):
     console = Console(
         markup=False, highlight=False, emoji=False, width=width, record=True, file=io.StringIO()
     )

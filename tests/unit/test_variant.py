@@ -26,9 +26,7 @@ NO_ORDERS = " random random-0 random-01 lambda lambda-reversed lambda-01 first f
         ),
     ],
 )
-def test_other_names_are_refused(
-    kind: type[Constant | Order], names: list[str], message: str
-) -> None:
+def test_other_names_are_refused(kind, names, message):
     for name in names:
         with input_error(message):
             kind.parse(name)
@@ -42,7 +40,7 @@ def test_other_names_are_refused(
         ("3/7", "toeplitz-trained/lambda-reversed-2/kept-3of7"),
     ],
 )
-def test_a_point_of_a_grid_names_only_what_it_needs(fraction: str, path: str) -> None:
+def test_a_point_of_a_grid_names_only_what_it_needs(fraction, path):
     variant = Variant.of(
         Constant.parse("toeplitz-trained"), Order.parse("lambda-reversed-2"), fraction
     )

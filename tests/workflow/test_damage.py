@@ -14,7 +14,6 @@ from papa.errors import InputError
 from papa.files import REBUILD, digest_of_table, read_table
 from papa.plan.study import Plan, function_of
 from papa.run.execute import run
-from papa.stages import AnyJob
 
 RESULTS = Path("results/tiny")
 READS = [
@@ -43,7 +42,7 @@ def jobs(fresh, computed, tmp_path_factory):
         yield [job for batch in reversed(batches) for job in batch.jobs]
 
 
-def damages(path: Path) -> dict[str, bytes]:
+def damages(path):
     """What may be found in place of a file."""
     content = path.read_bytes()
     middle = len(content) // 2
@@ -67,7 +66,7 @@ def damages(path: Path) -> dict[str, bytes]:
     return contents
 
 
-def _is_alike(one: Path, other: Path) -> bool:
+def _is_alike(one, other):
     same = other.suffix == ".hidden" or one.parent == other.parent
     return same and one.read_bytes() != other.read_bytes()
 
@@ -79,7 +78,7 @@ def test_every_stage_that_reads_files_of_papa_is_tested(jobs):
     assert reads == set(READS)
 
 
-def checked(path: Path, made: Path, work) -> None:
+def checked(path, made, work):
     """Put damage in place of a file; assert that `work` names the file, or makes what it makes of the intact file."""
     intact = path.read_bytes()
     work()
@@ -104,13 +103,13 @@ def checked(path: Path, made: Path, work) -> None:
         path.write_bytes(intact)
 
 
-def content_of(made: Path) -> str | bytes:
+def content_of(made):
     return digest_of_table(read_table(made)) if made.suffix == ".parquet" else made.read_bytes()
 
 
 @pytest.mark.parametrize(("stage", "name"), READS)
 def test_damage_is_said_and_nothing_made(jobs, tmp_path, stage, name):
-    job: AnyJob = next(job for job in jobs if job.stage == stage and name in job.reads)
+    job = next(job for job in jobs if job.stage == stage and name in job.reads)
     job = replace(job, folder=str(tmp_path))
     checked(Path(job.reads[name]), Path(job.output), lambda: function_of(stage)([job]))
 

@@ -8,16 +8,14 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from test_decoder import write_decoder
-from tiny import ABSENT, ROWS, WORDS, Copy, with_keys, workflow_of, write_data, write_model
+from tiny import ABSENT, ROWS, WORDS, with_keys, workflow_of, write_data, write_model
 from tiny import CONFIG as TINY
 
 from papa.commands.inspect import prune, unneeded
@@ -42,7 +40,7 @@ SPLITS = ("train", "validation")
 TRAINING = {"learning_rate": 0.01, "batch_size": 8, "epochs": 1}
 SENTENCES = TINY["corpora"]["sentences"]
 WORD_CORPUS = TINY["corpora"]["words"]
-CONFIG: dict[str, Any] = {
+CONFIG = {
     "name": "walk",
     "run": TINY["run"] | {"tasks": ["animals"]},
     "models": TINY["models"],
@@ -60,6 +58,7 @@ CONLL = {
 HUB = {"hub": "some/data", "config": "tiny", "first": "sentence", "slots": 13}
 RUNNING = SENTENCES | {"slots": 9}
 MODEL = "models.tiny"
+OTHER = {"path": "models/other"}
 CORPUS = "corpora.sentences"
 TASK = "tasks.animals"
 GRID = "grids.more"
@@ -79,7 +78,7 @@ MASKED = {
     "tasks.hidden": {"corpus": "running", "metric": "negative_log_perplexity"},
     "run.tasks": ["animals", "hidden"],
 }
-VALUES: dict[str, tuple[Any, ...]] = {
+VALUES = {
     "run.constants": (["zeros"], ["average", "uniform"], ABSENT),
     "run.orders": (["random"], ["lambda", "gradient"], ABSENT),
     "tasks.*.published": ("cola", ABSENT),
@@ -121,23 +120,21 @@ VALUES: dict[str, tuple[Any, ...]] = {
 """New values of keys, by the path of the key; the first model, corpus, task or grid stands for all of its kind."""
 NAMES = {"models.*": MODEL, "corpora.*": CORPUS, "tasks.*": TASK, "grids.*": GRID}
 
-DRAWN: dict[str, list[dict[str, Any]]] = {
+DRAWN = {
     "run.models": [
-        {"models.other": {"path": "models/other"}, "run.models": ["other"]},
+        {"models.other": OTHER, "run.models": ["other"]},
         {"run.models": ["tiny"]},
     ],
     "run.tasks": [
         TAGS | {"run.tasks": value} for value in (["animals", "tags"], ["tags"], ["animals"])
     ],
-    "grids.*.models": [{"models.other": {"path": "models/other"}, f"{GRID}.models": ["other"]}],
+    "grids.*.models": [{"models.other": OTHER, f"{GRID}.models": ["other"]}],
     "grids.*.tasks": [TAGS | {f"{GRID}.tasks": ["tags"]}, {f"{GRID}.tasks": ["animals"]}],
-    "models": [{"models.other": {"path": "models/other"}}],
-    "models.*.hub": [{f"{MODEL}": {"hub": "some/model"}, "hub_mirror": "hub"}],
-    "models.*.revision": [
-        {f"{MODEL}": {"path": "models/other", "hub": "some/model", "revision": "b"}}
-    ],
+    "models": [{"models.other": OTHER}],
+    "models.*.hub": [{MODEL: {"hub": "some/model"}, "hub_mirror": "hub"}],
+    "models.*.revision": [{MODEL: OTHER | {"hub": "some/model", "revision": "b"}}],
     "models.*.path": [
-        {f"{MODEL}": {"path": value}} for value in ("models/other", "models/tiny", "models/moved")
+        {MODEL: {"path": value}} for value in ("models/other", "models/tiny", "models/moved")
     ],
     "models.*.sha256": [
         {MODEL: {"path": "models/tiny"}, f"{MODEL}.sha256": value}
@@ -209,7 +206,7 @@ def test_the_walk_can_draw_every_key():
         )
 
 
-def edited(config: dict[str, Any], edit: Mapping[str, Any]) -> dict[str, Any]:
+def edited(config, edit):
     config = with_keys(
         config, {path: value() if callable(value) else value for path, value in edit.items()}
     )
@@ -220,7 +217,7 @@ def edited(config: dict[str, Any], edit: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def files(tmp_path, monkeypatch):
     """Models, texts and mirrors; the mirror folders have the same dataset at two commits."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PAPA_MACHINE", raising=False)
@@ -260,7 +257,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
 
-def write_dataset(folder: Path, seed: int) -> None:
+def write_dataset(folder, seed):
     chance = random.Random(seed)
     folder.mkdir(parents=True)
     for split, rows in {**ROWS, "more": 14}.items():
@@ -274,7 +271,7 @@ DATA_EDITS = ("nothing", "column", "training label", "label", "subset", "text", 
 """Edits of sentences.train.csv and sentences.validation.csv."""
 
 
-def edit_data(kind: str, chance: random.Random) -> None:
+def edit_data(kind, chance):
     train, validation = (Path(f"data/sentences.{split}.csv") for split in ROWS)
     if kind == "swapped files":
         contents = [path.read_text() for path in (train, validation)]
@@ -298,13 +295,13 @@ def edit_data(kind: str, chance: random.Random) -> None:
 @pytest.mark.usefixtures("files", "no_figures")
 def test_results_after_edits_are_those_of_a_fresh_run():
     chance = random.Random(SEED)
-    keys: list[str] = []
+    keys = []
     config = CONFIG
     compared = 0
     assert finish(config, Path("walk")) is None
     while compared < STEPS:
         asked = config
-        drawn = list[str]()
+        drawn = []
         for _ in range(EDITS):
             if not keys:
                 keys = chance.sample(sorted(DRAWN), k=len(DRAWN))
@@ -324,7 +321,7 @@ def test_results_after_edits_are_those_of_a_fresh_run():
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def tables_in(folder: Path) -> dict[str, str]:
+def tables_in(folder):
     """Return the values of all tables of a study."""
     return {
         path.name: digest_of_table(read_table(path))
@@ -332,7 +329,7 @@ def tables_in(folder: Path) -> dict[str, str]:
     }
 
 
-def is_legal(config: dict[str, Any]) -> bool:
+def is_legal(config):
     try:
         config_of(config)
     except InputError:
@@ -340,11 +337,11 @@ def is_legal(config: dict[str, Any]) -> bool:
     return True
 
 
-def plan_of(config: dict[str, Any], folder: Path) -> Plan:
+def plan_of(config, folder):
     return Plan(config_of(config), folder, cache=folder / "cache")
 
 
-def finish(config: dict[str, Any], folder: Path) -> str | None:
+def finish(config, folder):
     """Run what is missing; returns the sentence of a refusal."""
     try:
         run_here(plan_of(config, folder))
@@ -358,37 +355,51 @@ LATER = {"learn_lambda": 1, "hidden_states": 1, "probe": 4, "report": 1}
 """What corrected training labels of a task need: λ, its probes, and the states of the order."""
 
 
-def rows_of(split: str, change: Callable[[pd.DataFrame], object]) -> Callable[[Path], None]:
-    def edit(folder: Path) -> None:
-        rows = pd.read_csv(path := folder / f"data/sentences.{split}.csv", dtype=str)
+def nothing(folder):
+    """No file is edited."""
+
+
+def rows_of(split, change):
+    def edit(folder):
+        path = folder / f"data/sentences.{split}.csv"
+        rows = pd.read_csv(path, dtype=str)
         change(rows)
         rows.to_csv(path, index=False)
 
     return edit
 
 
-def switched(rows: pd.DataFrame) -> None:
+def first_cell(split, column, value):
+    """Another value in the first row of a split."""
+
+    def change(rows):
+        rows.loc[0, column] = value
+
+    return rows_of(split, change)
+
+
+def switched(rows):
     rows.loc[:2, "animal"] = rows.loc[:2, "animal"].map({"0": "1", "1": "0"})
 
 
-EDITED: dict[str, tuple[Callable[[Path], object], dict[str, Any], dict[str, int]]] = {
-    "nothing": (lambda folder: None, {}, {}),
+EDITED = {
+    "nothing": (nothing, {}, {}),
     "a new column": (rows_of("train", lambda rows: rows.insert(0, "new", "x")), {}, {}),
     "training labels": (rows_of("train", switched), {}, LATER),
     "validation labels": (rows_of("validation", switched), {}, {"report": 1}),
     "a subset": (
-        rows_of("validation", lambda rows: rows.loc.__setitem__((0, "long"), "tall")),
+        first_cell("validation", "long", "tall"),
         {},
         {"report": 1},
     ),
-    "a cluster": (lambda folder: None, {"corpora.sentences.cluster": "long"}, {"report": 1}),
+    "a cluster": (nothing, {"corpora.sentences.cluster": "long"}, {"report": 1}),
     "a validation text": (
-        rows_of("validation", lambda rows: rows.loc.__setitem__((0, "sentence"), "the cat runs")),
+        first_cell("validation", "sentence", "the cat runs"),
         {},
         {"tokenize": 1, "hidden_states": 2, "probe": 4, "report": 1},
     ),
     "a training text": (
-        rows_of("train", lambda rows: rows.loc.__setitem__((0, "sentence"), "the cat runs")),
+        first_cell("train", "sentence", "the cat runs"),
         {},
         {
             "tokenize": 1,
@@ -399,18 +410,18 @@ EDITED: dict[str, tuple[Callable[[Path], object], dict[str, Any], dict[str, int]
             "report": 1,
         },
     ),
-    "the learning rate": (lambda folder: None, {"tasks.animals.learning_rate": 0.002}, LATER),
-    "one more seed": (lambda folder: None, {"run.seeds": [1, 2]}, {"probe": 8, "report": 1}),
-    "samples of training rows": (lambda folder: None, {"resamples": 2}, {"probe": 8, "report": 1}),
-    "a title": (lambda folder: None, {"tasks.animals.title": "Animals"}, {"report": 1}),
-    "a margin": (lambda folder: None, {"margin": 0.2}, {"report": 1}),
+    "the learning rate": (nothing, {"tasks.animals.learning_rate": 0.002}, LATER),
+    "one more seed": (nothing, {"run.seeds": [1, 2]}, {"probe": 8, "report": 1}),
+    "samples of training rows": (nothing, {"resamples": 2}, {"probe": 8, "report": 1}),
+    "a title": (nothing, {"tasks.animals.title": "Animals"}, {"report": 1}),
+    "a margin": (nothing, {"margin": 0.2}, {"report": 1}),
     "another config": (
-        lambda folder: None,
+        nothing,
         {"name": "second", "run.tasks": ["animals"]},
         {"report": 1},
     ),
     "other names": (
-        lambda folder: None,
+        nothing,
         {
             "name": "renamed",
             "models": {"other": {"path": "models/tiny"}},
@@ -421,9 +432,9 @@ EDITED: dict[str, tuple[Callable[[Path], object], dict[str, Any], dict[str, int]
         },
         {"report": 1},
     ),
-    "a task removed": (lambda folder: None, {"run.tasks": ["tags"]}, {"report": 1}),
+    "a task removed": (nothing, {"run.tasks": ["tags"]}, {"report": 1}),
     "a fraction": (
-        lambda folder: None,
+        nothing,
         {"run.fractions": ["1", "1/2", "1/4", "0"]},
         {"hidden_states": 2, "probe": 2, "report": 1},
     ),
@@ -439,8 +450,8 @@ EDITED: dict[str, tuple[Callable[[Path], object], dict[str, Any], dict[str, int]
     ),
 }
 """Edits of the files and of the config, and the jobs that they need."""
-CONDITIONS: dict[str, Callable[[Path], object]] = {
-    "defaults": lambda folder: None,
+CONDITIONS = {
+    "defaults": nothing,
     "no .snakemake": lambda folder: shutil.rmtree(folder / ".snakemake", ignore_errors=True),
     "scrambled": lambda folder: [
         os.utime(path, (1.6e9 + place, 1.6e9 + place))
@@ -456,7 +467,7 @@ CONDITIONS: dict[str, Callable[[Path], object]] = {
     ["defaults", *(pytest.param(name, marks=pytest.mark.slow) for name in list(CONDITIONS)[1:])],
 )
 @pytest.mark.parametrize("edit", EDITED)
-def test_only_what_an_edit_changes_is_computed(computed_copy: Copy, edit: str, condition: str):
+def test_only_what_an_edit_changes_is_computed(computed_copy, edit, condition):
     change, keys, expected = EDITED[edit]
     change(computed_copy.folder)
     CONDITIONS[condition](computed_copy.folder)
@@ -473,9 +484,7 @@ def test_states_that_are_not_kept_are_gone_and_change_no_number():
 
 
 @pytest.mark.usefixtures("no_figures", "files")
-def test_a_run_with_nothing_to_do_makes_its_plan_that_of_its_folder_again(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_a_run_with_nothing_to_do_makes_its_plan_that_of_its_folder_again(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "")  # which is changed
     study, other = (config_of(with_keys(CONFIG, {"run.seeds": seeds})) for seeds in ([1], [2]))
     run_here(Plan(study, Path("results/walk")))
@@ -542,9 +551,7 @@ def test_the_report_follows_names_and_deleted_files():
 
 
 @pytest.mark.usefixtures("files")
-def test_jobs_ask_for_the_disk_space_of_the_hidden_states_that_they_write_or_read(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_jobs_ask_for_the_disk_space_of_the_hidden_states_that_they_write_or_read(monkeypatch):
     monkeypatch.setattr(Plan, "_bytes", lambda plan, job: 3_000_000_000)
     asked = {(batch.rule, batch.disk_mb) for batch in plan_of(CONFIG, Path("s")).batches}
     others = {(rule, 1000) for rule in ("tokenize", "average", "learn_lambda", "report")}

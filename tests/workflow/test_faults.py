@@ -14,10 +14,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -36,8 +34,7 @@ TOKENS, WEIGHTS = (
 )
 OPTIONS = ("--cores", "1", "--configfile", "config.yaml")
 MISSING = {"hidden_states": 1, "probe": 1, "report": 1}
-Fault = AbstractContextManager[dict[str, Any]]
-"""A fault lasts as long as its `with` block, and yields how snakemake is to be started."""
+# a fault lasts as long as its `with` block, and yields how snakemake is to be started
 
 
 @pytest.fixture
@@ -53,20 +50,20 @@ def unfinished(computed_copy):
     return computed_copy
 
 
-def only(workflow: Copy, pattern: str) -> Path:
+def only(workflow, pattern):
     """The only file that matches a pattern."""
     [path] = workflow.folder.glob(pattern)
     return path
 
 
-def fails(process: subprocess.CompletedProcess, said: str) -> None:
+def fails(process, said):
     """Assert that a run ended with this sentence, and without a traceback or Snakemake's advice on backups."""
     output = process.stdout + process.stderr
     assert process.returncode == 1 and said in output, output
     assert "Traceback" not in output and "Cannot restore" not in output, output
 
 
-def completes(workflow: Copy, computed: Copy) -> None:
+def completes(workflow, computed):
     """Assert that the next run makes what is missing, so that all is as if nothing had happened."""
     all_intact(workflow.folder / "results")
     workflow.run(*OPTIONS)
@@ -74,7 +71,7 @@ def completes(workflow: Copy, computed: Copy) -> None:
     assert workflow.planned(None, *OPTIONS) == {}
 
 
-def as_owner_of_nothing() -> None:
+def as_owner_of_nothing():
     """For a child that is about to start: root obeys the permissions of files like anybody else."""
     if os.geteuid() == 0:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -83,13 +80,11 @@ def as_owner_of_nothing() -> None:
                 raise OSError(ctypes.get_errno(), "root cannot be made to obey permissions here")
 
 
-def permissions(
-    mode: int, pattern: str, kinds: Callable[[Path], bool] = Path.exists
-) -> Callable[[Copy, Path], Fault]:
+def permissions(mode, pattern, kinds=Path.exists):
     """Files of these kinds have another mode."""
 
     @contextmanager
-    def fault(workflow: Copy, _: Path) -> Iterator[dict[str, Any]]:
+    def fault(workflow, _):
         before = {
             path: path.stat().st_mode for path in workflow.folder.glob(pattern) if kinds(path)
         }
@@ -103,16 +98,16 @@ def permissions(
 
 
 @contextmanager
-def quota(workflow: Copy, _: Path) -> Iterator[dict[str, Any]]:
+def quota(workflow, _):
     """No file may have more bytes than these, and the plan does."""
     yield {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000))}
 
 
-def held(folder: str) -> Callable[[Copy, Path], Fault]:
+def held(folder):
     """Another process has locked a folder."""
 
     @contextmanager
-    def fault(workflow: Copy, _: Path) -> Iterator[dict[str, Any]]:
+    def fault(workflow, _):
         with open(workflow.folder / folder / ".lock", "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield {}
@@ -121,7 +116,7 @@ def held(folder: str) -> Callable[[Copy, Path], Fault]:
 
 
 @contextmanager
-def damaged_weights(workflow: Copy, _: Path) -> Iterator[dict[str, Any]]:
+def damaged_weights(workflow, _):
     path = only(workflow, WEIGHTS)
     content = path.read_bytes()
     path.write_bytes(content[:-2])
@@ -142,11 +137,11 @@ exit $ended
 """Mounts a small disk as results/ that only this shell sees: where to keep what is on it, kB that are free, command."""
 
 
-def full_disk(free: int) -> Callable[[Copy, Path], Fault]:
+def full_disk(free):
     """The disk of the results has this many kB left."""
 
     @contextmanager
-    def fault(workflow: Copy, kept: Path) -> Iterator[dict[str, Any]]:
+    def fault(workflow, kept):
         if subprocess.run(
             [*APART, "mount", "-t", "tmpfs", "tmpfs", str(kept)], capture_output=True
         ).returncode:
@@ -408,7 +403,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(fresh, fresh_copy, t
     same_results(undisturbed.folder / "results", fresh_copy.folder / "results")
 
 
-def saved(workflow: Copy, since: float) -> bool:
+def saved(workflow, since):
     with suppress(FileNotFoundError):  # a job that is done discards its state
         return any(
             state.stat().st_mtime > since

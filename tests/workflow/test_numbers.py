@@ -40,7 +40,7 @@ TRAINED = with_keys(
 """Has a job of every stage."""
 
 
-def numbers_in(path: Path) -> list[float]:
+def numbers_in(path):
     """A few numbers that change if any value in a file does."""
     if path.suffix == ".h5":
         with h5py.File(path) as store:
@@ -55,7 +55,7 @@ def numbers_in(path: Path) -> list[float]:
     return [*read_facts(path).get("curve", []), *columns]
 
 
-def numbers_of(values: pa.Array | pa.ChunkedArray) -> list[float]:
+def numbers_of(values):
     while pa.types.is_list(values.type):
         values = values.flatten()
     if pa.types.is_dictionary(values.type):
@@ -65,12 +65,12 @@ def numbers_of(values: pa.Array | pa.ChunkedArray) -> list[float]:
     return projected(values.cast(pa.float64()).fill_null(-1.0).to_numpy(zero_copy_only=False))
 
 
-def projected(values: np.ndarray) -> list[float]:
+def projected(values):
     flat = values.astype(np.float64).ravel()
     return [float(len(flat)), float(flat @ np.cos(np.arange(len(flat)))), float(np.abs(flat).sum())]
 
 
-def test_numbers_that_change_get_a_new_version(computed, computed_copy) -> None:
+def test_numbers_that_change_get_a_new_version(computed, computed_copy):
     results = {"tiny": computed, "trained": computed_copy}
     computed_copy.compute(TRAINED)
     actual = {}

@@ -31,7 +31,7 @@ def printed(workflow, *options):
     return process.stdout + process.stderr
 
 
-def grown(folder: Path) -> None:
+def grown(folder):
     """Make all files of the cache too large for snakemake to compare them by content, and newer than what they made."""
     cache = folder / "results/cache"
     for path in (path for stage in JOBS for path in cache.glob(f"{stage}/*")):
@@ -57,7 +57,7 @@ def test_a_finished_study_has_nothing_to_do(computed_copy, profile):
 def test_its_rules_say_what_flows(computed):
     graph = printed(computed, "--rulegraph", "dot", PAGE)
     names = dict(re.findall(r'(\d+)\[label = "(\w+)"', graph))
-    flows: dict[str, set[str]] = {}
+    flows = {}
     for reader, read in (
         (names[two], names[one]) for one, two in re.findall(r"(\d+) -> (\d+)", graph)
     ):

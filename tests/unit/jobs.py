@@ -31,6 +31,8 @@ from papa.stages import (
 
 TRAINING = Training(learning_rate=1e-2, batch_size=5, epochs=3)
 MACHINE = Machine(device="cpu", token_budget=37)
+TEXTS = pytest.mark.parametrize("corpus", ["text"], indirect=True)
+"""Marks a test that does not depend on whether texts or words have the labels."""
 
 
 def training(**changes):

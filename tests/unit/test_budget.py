@@ -49,16 +49,12 @@ class Scarce:
         self.model.watch(batch, short, at_once)
 
 
-# of texts and of words alike: a pass over a corpus reads no labels
-TEXTS = pytest.mark.parametrize("corpus", ["text"], indirect=True)
-
-
 def same(first, second):
     assert first.examples == second.examples == TRAIN and torch.equal(first.count, second.count)
     torch.testing.assert_close(first.sum, second.sum, atol=1e-5, rtol=1e-6)
 
 
-@TEXTS
+@jobs.TEXTS
 @pytest.mark.parametrize(
     ("layer", "from_query"), [(0, 0), (LAYERS - 1, 0), (0, 3), (LAYERS - 1, 3)]
 )
@@ -86,7 +82,7 @@ def test_less_memory_gives_the_same_averages(
     same(*sums)
 
 
-@TEXTS
+@jobs.TEXTS
 @pytest.mark.parametrize("number", [0, 1, LAYERS])
 def test_a_layer_that_cannot_be_added_is_not_counted(loaded, corpus, monkeypatch, number):
     train = Tokens.read(corpus / "tokens.parquet")["train"]
@@ -155,7 +151,7 @@ def test_less_memory_gives_the_same_weights_of_heads(
     torch.testing.assert_close(tables[1], tables[0], atol=1e-4, rtol=1e-3)
 
 
-@TEXTS
+@jobs.TEXTS
 def test_a_training_example_that_does_not_fit_is_an_error(tiny, corpus, data, scarce):
     scarce(2)
     with input_error("is too small for one training example; use fewer slots"):
@@ -169,7 +165,7 @@ def states_of(index, tokens):
         return hidden.read(torch.arange(TRAIN), tokens)
 
 
-@TEXTS
+@jobs.TEXTS
 def test_less_memory_gives_the_same_hidden_states(tiny, corpus, scarce, caplog):
     train = Tokens.read(corpus / "tokens.parquet")["train"]
     index = corpus / "states.hidden"
@@ -181,7 +177,7 @@ def test_less_memory_gives_the_same_hidden_states(tiny, corpus, scarce, caplog):
     torch.testing.assert_close(states_of(index, train), expected, atol=2e-3, rtol=1e-3)
 
 
-@TEXTS
+@jobs.TEXTS
 def test_a_smaller_precision_is_near_and_not_the_same(tiny, corpus):
     within = 0.1
     tokens = corpus / "tokens.parquet"

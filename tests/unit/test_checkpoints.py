@@ -163,7 +163,7 @@ def test_masked_language_modelling_resumes_to_the_same_bytes(always, course, tmp
     assert_resumes(course, "masked", model, tmp_path, PROBE, SOME)
 
 
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+@jobs.TEXTS
 def test_a_full_disk_stops_no_training(always, tiny, corpus, monkeypatch, caplog):
     job, undisturbed = job_of("stored", tiny, corpus, "undisturbed")
     job()
@@ -184,7 +184,7 @@ def test_a_full_disk_stops_no_training(always, tiny, corpus, monkeypatch, caplog
     assert_same(undisturbed, made, corpus)
 
 
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+@jobs.TEXTS
 def test_another_job_starts_from_the_beginning(always, course, tiny, corpus, caplog):
     course.of(job_of("stored", tiny, corpus, "run")[0], killed_at=7)
     done, said = course.of(job_of("stored", tiny, corpus, "run", seed=2)[0])
@@ -192,7 +192,7 @@ def test_another_job_starts_from_the_beginning(always, course, tiny, corpus, cap
     assert "other settings, inputs, versions" in caplog.text and not checkpoints_in(corpus)
 
 
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+@jobs.TEXTS
 def test_a_resumed_job_that_diverges_says_in_which_epoch(always, course, tiny, corpus, monkeypatch):
     job, run = job_of("stored", tiny, corpus, "run")
     course.of(job, killed_at=STEPS + 2)

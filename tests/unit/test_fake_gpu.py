@@ -21,7 +21,6 @@ from papa.method.hidden import StoredStates
 from papa.model import load
 from papa.model.model import Model
 
-TEXTS = pytest.mark.parametrize("corpus", ["text"], indirect=True)
 HOW = jobs.training(batch_size=31, epochs=1)
 SOME = "average/lambda-0/kept-1of2"
 
@@ -112,7 +111,7 @@ def test_the_device_refuses_mixed_tensors_and_counts_waits(device):
     )
 
 
-@TEXTS
+@jobs.TEXTS
 @pytest.mark.parametrize("kind", ["average", "mean-output"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_averages(on_both, tiny, place_tiny, corpus, kind, causal, monkeypatch):
@@ -128,7 +127,7 @@ def test_averages(on_both, tiny, place_tiny, corpus, kind, causal, monkeypatch):
 
 
 @pytest.mark.slow
-@TEXTS
+@jobs.TEXTS
 @pytest.mark.parametrize(
     ("stage", "variant"),
     [

@@ -53,7 +53,7 @@ def test_hidden_states_are_those_of_the_model(tiny, corpus, tokens, variant):
             assert torch.equal(hidden.read(chosen, part, places), hidden.read(chosen, part)[places])
 
 
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+@jobs.TEXTS
 def test_damage_is_found_when_hidden_states_are_read(tiny, corpus, tokens):
     path = stored(tiny, corpus)
     train = Tokens.read(tokens)["train"]
@@ -93,7 +93,7 @@ def test_damage_is_found_when_hidden_states_are_read(tiny, corpus, tokens):
             read_index(path)
 
 
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+@jobs.TEXTS
 def test_a_disk_too_small_is_found_before_anything_is_written(tiny, corpus, tokens, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("papa.method.hidden.shutil.disk_usage", lambda path: usage(10, 9, 1))
@@ -103,7 +103,7 @@ def test_a_disk_too_small_is_found_before_anything_is_written(tiny, corpus, toke
 
 
 @only("bert")
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+@jobs.TEXTS
 @pytest.mark.parametrize(("factor", "scaled"), [(2.0**13, False), (3e4, True), (1e30, True)])
 def test_states_beyond_the_range_of_float16_come_back_as_precisely(
     loaded, tiny, corpus, tokens, monkeypatch, factor, scaled
@@ -131,7 +131,7 @@ def test_states_beyond_the_range_of_float16_come_back_as_precisely(
 
 
 @only("bert")
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+@jobs.TEXTS
 def test_states_that_are_no_numbers_are_not_stored(tiny, corpus, tokens, monkeypatch):
     infinite = [torch.full((1, 4), torch.inf)]
     monkeypatch.setattr("papa.method.states.Model.run", lambda *_: infinite)

@@ -8,11 +8,24 @@ import jobs
 import pytest
 import torch
 import transformers
-from families import FAMILIES, close, laid, needs_t5, only, real, stock, stock_states
+from families import (
+    ENDS,
+    EXPERTS,
+    FAMILIES,
+    GROUPED,
+    SIZES,
+    close,
+    laid,
+    needs_t5,
+    only,
+    real,
+    stock,
+    stock_states,
+)
 from random_models import random_model
 from refusals import input_error
 from safetensors.torch import load_file, save_file
-from sizes import CHANNELS, HEADS, LAYERS, SLOTS, VOCABULARY
+from sizes import HEADS, LAYERS, SLOTS, VOCABULARY
 
 import papa
 from papa.config.settings import FolderModel, Machine
@@ -26,7 +39,6 @@ GIVEN = {
     "input_ids": torch.arange(4, 13).view(1, 9),
     "attention_mask": torch.ones(1, 9, dtype=torch.long),
 }
-ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
 def loaded(folder, **options):
@@ -122,9 +134,7 @@ def without(part):
 
 def pruned(weights):
     first = "encoder.layer.0.attention.self."
-    return {
-        name: values[CHANNELS:] if first in name else values for name, values in weights.items()
-    }
+    return {name: values[6:] if first in name else values for name, values in weights.items()}
 
 
 def deberta(weights):
@@ -191,7 +201,7 @@ ADAPTED = [
         BERT,
         pruned,
         {"pruned_heads": {"0": [0]}},
-        r"attention\.self\.key\.bias has the shape \[28\] instead of \[35\]",
+        r"attention\.self\.key\.bias has the shape \[18\] instead of \[24\]",
     ),
     (
         BERT,
@@ -199,7 +209,7 @@ ADAPTED = [
         {"quantization_config": {"quant_method": "gptq", "bits": 4}},
         "are quantised, which papa does not",
     ),
-    (BERT, dict, {"vocab_size": VOCABULARY + 2}, r"has the shape \[61, 35\] instead of \[63, 35\]"),
+    (BERT, dict, {"vocab_size": VOCABULARY + 2}, r"has the shape \[61, 24\] instead of \[63, 24\]"),
     (
         BERT,
         dict,
@@ -237,14 +247,7 @@ def test_a_checkpoint_is_exactly_the_model_or_is_refused(
     """Tensors of other heads are left out; tensors that would change hidden states are not."""
     _ = architecture.startswith("T5") and needs_t5()
     kind = getattr(transformers, architecture)
-    sizes = {
-        "hidden_size": HEADS * CHANNELS,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "vocab_size": VOCABULARY,
-        "max_position_embeddings": 47,
-    }
-    sizes |= {"embedding_size": HEADS * CHANNELS, "intermediate_size": 41} | ENDS
+    sizes = SIZES | ENDS | {"embedding_size": SIZES["hidden_size"]}
     stock = kind(kind.config_class(**sizes)).eval()
     stock.save_pretrained(tmp_path)
     weights = change(
@@ -361,7 +364,7 @@ def test_an_encoder_with_a_decoder_is_refused_and_its_encoder_is_not(tmp_path, k
         "decoder_layers": 2,
     }
     sizes = {"vocab_size": VOCABULARY, "d_model": 8, "encoder_ffn_dim": 9, "decoder_ffn_dim": 9}
-    ends = ENDS | {"decoder_start_token_id": 2, "forced_eos_token_id": 2}
+    ends = ENDS | {"pad_token_id": 0, "decoder_start_token_id": 2, "forced_eos_token_id": 2}
     made = getattr(transformers, f"{kind}Config")(**heads | sizes | ends)
     name = f"{kind}MTModel" if kind == "Marian" else f"{kind}ForConditionalGeneration"
     getattr(transformers, name)(made).save_pretrained(tmp_path / "two")
@@ -398,21 +401,9 @@ def test_a_head_that_the_checkpoint_has_is_loaded_whatever_the_library_maps_its_
     kind = getattr(transformers, name)
     if kind.config_class.model_type not in transformers.CONFIG_MAPPING:
         pytest.skip("this version of transformers cannot load it either")
-    sizes = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-    }
-    sizes |= ENDS | {
-        "intermediate_size": 16,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "num_local_experts": 2,
-    }
-    sizes |= {"cross_attention_layers": []} | (
-        {"is_decoder": True} if name.endswith("Decoder") else {}
-    )
+    sizes = SIZES | ENDS | GROUPED | EXPERTS | {"cross_attention_layers": []}
+    if name.endswith("Decoder"):
+        sizes |= {"is_decoder": True}
     stock = kind(kind.config_class(**sizes)).eval()
     stock.save_pretrained(tmp_path / "tiny")
     close(loaded(tmp_path / "tiny").logits(GIVEN), stock(**GIVEN).logits)

@@ -94,7 +94,7 @@ def test_constants_are_trained_only_for_replaced_heads(stages, loaded, corpus, v
     assert not moved[:, average.count == 0].any()
 
 
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+@jobs.TEXTS
 def test_trained_constants_are_what_the_written_ones_give(stages, corpus, data):
     """Hidden states under the matrices of the file are those that the last scores were read from."""
     run, state = stages.streamed("average-trained/all")
@@ -113,7 +113,7 @@ def test_trained_constants_are_what_the_written_ones_give(stages, corpus, data):
     assert float(right.float().mean()) == pytest.approx(run["score"])
 
 
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+@jobs.TEXTS
 @pytest.mark.parametrize("variant", [ALL, "average-trained/all"])
 def test_the_model_drops_while_a_probe_trains_and_not_while_it_is_scored(
     stages, variant, monkeypatch
@@ -135,7 +135,7 @@ def test_the_model_drops_while_a_probe_trains_and_not_while_it_is_scored(
     assert first[0]["curve"] != plain["curve"]
 
 
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+@jobs.TEXTS
 def test_the_model_drops_while_lambda_is_learned(stages, tiny, corpus, data):
     def learned(**options):
         jobs.learn(tiny, corpus / "l.parquet", constants=stages.constants, **data, **options)

@@ -42,7 +42,7 @@ def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, corpus, dat
     assert (corpus / "a.parquet").read_bytes() == (corpus / "b.parquet").read_bytes()
 
 
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+@jobs.TEXTS
 @pytest.mark.parametrize("variant", ["original", "toeplitz-trained/all"])
 def test_seeds_that_are_trained_together_have_the_bytes_of_each_alone(tiny, corpus, data, variant):
     def job(name, seed):
@@ -93,7 +93,7 @@ def test_batches_and_sentences_without_a_labelled_word_count_nothing(
     )
 
 
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+@jobs.TEXTS
 def test_of_a_loss_that_is_no_number_no_file_is_left(tiny, corpus, data):
     states = stored(tiny, corpus)
     before = set(corpus.iterdir())

@@ -120,7 +120,7 @@ def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(tiny, corpus, data,
         torch.testing.assert_close(mine, other, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("corpus", ["text"], indirect=True)
+@jobs.TEXTS
 def test_the_stage_draws_the_sample_that_its_job_names(tiny, corpus, data, monkeypatch):
     read = set()
     batch = Labelled.batch

@@ -1,42 +1,28 @@
 """The benchmark's plain form of the published procedure gives what the published code itself gave."""
 
-import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from recorded import probe_state, recorded
 from torch.nn import functional
 
 from benchmarks import published
 
-DATA = Path(__file__).parent / "data"
 VARIANTS = ["original", "half", "all", "lambda"]
 
 
 @pytest.fixture(params=["bert-single", "bert-pair"])
 def case(request):
     """A fresh model, its probe with the recorded weights, its inputs, and what the published code made of them."""
-    folder = DATA / request.param
-    expected = load_file(folder / "expected.safetensors")
+    folder, expected, heads = recorded(request.param)
     inputs = {
         name: expected[f"input.{name}"]
         for name in ("input_ids", "attention_mask", "token_type_ids")
     }
-    model = published.load_model(str(folder))
+    model = published.load_model(folder)
     probe = published.Probe(model, slots=16, labels=3).eval()
-    recorded = "probe.bert.pooler."
-    probe.load_state_dict(
-        {
-            "slot_weights": expected[recorded + "weights_per_layer"],
-            "dense.weight": expected[recorded + "dense_across_layers.weight"],
-            "dense.bias": expected[recorded + "dense_across_layers.bias"],
-            "output.weight": expected["probe.classifier.weight"],
-            "output.bias": expected["probe.classifier.bias"],
-        }
-    )
-    heads = json.loads((folder / "heads.json").read_text())
+    probe.load_state_dict(probe_state(expected))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield SimpleNamespace(model=model, probe=probe, inputs=inputs, expected=expected, heads=heads)
@@ -46,10 +32,10 @@ def case(request):
 def give_constants(case, variant):
     if variant == "lambda":
         published.use_constants(case.model, case.expected["attention_mean"], mix=True)
-        for raw, recorded in zip(
+        for raw, wanted in zip(
             published.lambdas(case.model), case.expected["lambda.raw"], strict=True
         ):
-            raw.data.copy_(recorded)
+            raw.data.copy_(wanted)
     elif variant != "original":
         replaced = case.heads["heads_by_rank"][: case.heads["replaced"][variant]]
         published.use_constants(case.model, case.expected["attention_mean"], replaced)

@@ -1,11 +1,8 @@
 """The package against what the published code computed on small random models (recorded numbers in data/)."""
 
-import json
-from pathlib import Path
-
 import pytest
 import torch
-from safetensors.torch import load_file
+from recorded import probe_state, recorded
 from torch.nn.functional import cross_entropy
 
 import papa
@@ -15,36 +12,23 @@ from papa.method.probes import SequenceProbe
 CASES = [
     f"{family}-{texts}" for family in ("bert", "roberta", "deberta") for texts in ("single", "pair")
 ]
-DATA = Path(__file__).parent / "data"
 
 
 @pytest.fixture(params=CASES)
 def case(request):
-    folder = DATA / request.param
-    expected = load_file(folder / "expected.safetensors")
-    heads = json.loads((folder / "heads.json").read_text())
+    folder, expected, heads = recorded(request.param)
     inputs = {name[6:]: values for name, values in expected.items() if name.startswith("input.")}
     labels = inputs.pop("labels")
     half = [tuple(head) for head in heads["heads_by_rank"][: heads["replaced"]["half"]]]
-    return papa.load_model(str(folder), device="cpu"), inputs, labels, expected, half
+    return papa.load_model(folder, device="cpu"), inputs, labels, expected, half
 
 
 def published_probe(expected):
-    pooler = next(
-        name for name in expected if name.endswith("pooler.weights_per_layer")
-    ).rpartition(".")[0]
-    layers, slots = expected[f"{pooler}.weights_per_layer"].shape
-    hidden = expected[f"{pooler}.dense_across_layers.bias"].shape[0]
-    probe = SequenceProbe(layers, slots, hidden, len(expected["probe.classifier.bias"]))
-    names = {"slot_weights": f"{pooler}.weights_per_layer"} | {
-        f"{ours}.{part}": f"{theirs}.{part}"
-        for ours, theirs in (
-            ("dense", f"{pooler}.dense_across_layers"),
-            ("output", "probe.classifier"),
-        )
-        for part in ("weight", "bias")
-    }
-    probe.load_state_dict({ours: expected[theirs] for ours, theirs in names.items()})
+    state = probe_state(expected)
+    layers, slots = state["slot_weights"].shape
+    labels, hidden = state["output.weight"].shape
+    probe = SequenceProbe(layers, slots, hidden, labels)
+    probe.load_state_dict(state)
     return probe
 
 
@@ -77,10 +61,10 @@ def test_hidden_states_logits_and_losses(case, which):
     encoder, inputs, labels, expected, half = case
     hidden = encoder.hidden_states(inputs, **replacements(expected, half)[which])
     real = inputs["attention_mask"].bool()
-    computed, recorded = (
+    computed, wanted = (
         states.transpose(1, 2)[real] for states in (hidden, expected[f"hidden_states.{which}"])
     )
-    torch.testing.assert_close(computed, recorded, atol=1e-4, rtol=0)
+    torch.testing.assert_close(computed, wanted, atol=1e-4, rtol=0)
     logits = published_probe(expected).packed(computed, Packed.of(inputs))
     torch.testing.assert_close(logits, expected[f"logits.{which}"], atol=1e-4, rtol=0)
     torch.testing.assert_close(
@@ -106,5 +90,5 @@ def test_a_plain_model_with_replaced_attention(case):
     for which, heads in (("half", half), ("all", None)):
         with papa.replaced_attention(model, expected["attention_mean"], heads):
             states = torch.stack(model(**inputs, output_hidden_states=True).hidden_states, dim=1)
-        recorded = expected[f"hidden_states.{which}"].transpose(1, 2)[real]
-        torch.testing.assert_close(states.transpose(1, 2)[real], recorded, atol=1e-4, rtol=0)
+        wanted = expected[f"hidden_states.{which}"].transpose(1, 2)[real]
+        torch.testing.assert_close(states.transpose(1, 2)[real], wanted, atol=1e-4, rtol=0)

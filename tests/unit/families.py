@@ -38,6 +38,7 @@ FAMILIES = {
     "ernie": ("Ernie", {"use_task_id": True}),
     "splinter": ("Splinter", {}),
 }
+ROBERTA = ("Roberta", ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
 DISTINCT = ("roberta", "electra", "deberta", "deberta-far")
 
 

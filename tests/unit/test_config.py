@@ -3,14 +3,12 @@
 import datetime
 import math
 import random
-from contextlib import nullcontext
 
 import pytest
 import yaml
 from refusals import input_error
 from tiny import ABSENT, CONFIG, REPOSITORY, corpus_of, with_keys
 
-from papa.config.measures import TEXT, WORD, check_metric
 from papa.config.reading import config_of, read_config, read_yaml
 from papa.config.settings import Config, fraction
 from papa.errors import InputError
@@ -353,16 +351,3 @@ def test_a_corpus_is_of_the_kind_that_its_keys_choose(corpus, kind, splits, firs
     assert type(config_of(with_keys(CONFIG, {"corpora.other": corpus})).corpora["other"]) is type(
         given
     )
-
-
-@pytest.mark.parametrize(
-    ("metric", "target", "names", "message"),
-    [
-        ("f1", TEXT, ["a", "b", "c"], "f1 needs two labels, but there are 3"),
-        ("entity_f1", WORD, ["O", "B-X", "X"], r"entity_f1 needs labels O, .* but there is 'X'"),
-        ("entity_f1", WORD, ["O", "B-PER", "I-PER", "E-X-Y", "S-LOC"], None),
-    ],
-)
-def test_metrics_fit_the_names_of_labels(metric, target, names, message):
-    with nullcontext() if message is None else input_error(message):
-        check_metric(metric, target, names)

@@ -8,7 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 import transformers
-from families import DECODERS, ENDS, GROUPED, SIZES, close, real, states_of, stock, texts
+from families import (
+    DECODERS,
+    ENDS,
+    GROUPED,
+    SIZES,
+    close,
+    real,
+    states_of,
+    stock,
+    stock_states,
+    texts,
+)
 from refusals import input_error
 from sizes import LAYERS, SLOTS, VOCABULARY
 
@@ -233,13 +244,13 @@ def test_a_model_that_is_wrong_with_padding_before_the_tokens_refuses_it(monkeyp
 def test_within_replaced_attention_there_is_no_second_one(name, constants):
     model = stock(name)
     given = texts()
-    before = model(**given, output_hidden_states=True).hidden_states[-1]
+    before = stock_states(model, given)[:, -1]
     with papa.replaced_attention(model, constants):
-        inside = model(**given, output_hidden_states=True).hidden_states[-1]
+        inside = stock_states(model, given)[:, -1]
         with input_error("is already papa's; leave the other"):
             papa.replaced_attention(model, constants).__enter__()
-        assert torch.equal(model(**given, output_hidden_states=True).hidden_states[-1], inside)
-    assert torch.equal(model(**given, output_hidden_states=True).hidden_states[-1], before)
+        assert torch.equal(stock_states(model, given)[:, -1], inside)
+    assert torch.equal(stock_states(model, given)[:, -1], before)
 
 
 def test_a_plain_model_takes_its_mask_by_place_and_refuses_what_it_cannot_place(constants):

@@ -35,7 +35,7 @@ def test_hidden_states_are_those_of_the_model(tiny, corpus, tokens, variant):
     average = corpus / "average.h5"
     jobs.average(tiny, tokens, average)
     given = {"constants": average} if name == "average" else {}  # others are read from no file
-    model = papa.load_model(str(corpus / "tiny"), device="cpu")
+    model = papa.load_model(tiny, device="cpu")
     constants = (
         papa.Constants.load(average)
         if given

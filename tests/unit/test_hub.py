@@ -34,6 +34,7 @@ from papa.data.sources import load_splits, source_digests
 from papa.data.weights import facts_in, folder_in_package, model_source, named, weights_digest
 
 COMMIT = "c" * 40
+WEIGHTS = hashlib.sha256(b"weights").hexdigest()
 MODEL = HubModel(hub="some/model", revision="abc")
 TEXTS = ["A cat sat.", 'She said "NA", twice', "1984"]
 
@@ -394,7 +395,7 @@ def test_the_digest_of_a_model_is_that_of_all_files_that_decide_numbers(
 
 def test_weights_that_are_not_those_of_the_config_are_refused(tmp_path):
     path = str(model_folder(tmp_path / "m"))
-    digest = hashlib.sha256(b"weights").hexdigest()
+    digest = WEIGHTS
     assert model_source("small", FolderModel(path=path, sha256=digest), Machine()).folder == path
     said = f"The weights of model small have SHA-256 {digest}, but `sha256` in the config is {'0' * 64}; use the"
     with input_error(said):
@@ -417,7 +418,7 @@ def test_files_of_all_tokenizers_are_downloaded_and_have_a_digest():
 def test_digest_of_shards_and_of_bin(tmp_path):
     folder = model_folder(tmp_path / "m")
     place = str(folder)
-    assert weights_digest(place, "small") == hashlib.sha256(b"weights").hexdigest()
+    assert weights_digest(place, "small") == WEIGHTS
     (folder / "model.safetensors").unlink()
     with input_error(r"none of model\.safetensors"):
         weights_digest(place, "small")

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 import torch
 import transformers
-from families import byte_tokenizer, letters_tokenizer
+from families import ROBERTA, byte_tokenizer, letters_tokenizer
 from random_models import random_model
 from refusals import input_error
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
@@ -343,7 +343,7 @@ def stock_inputs(tokenizer, first, second, slots):
 @pytest.mark.parametrize("kind", ["letters", "roberta"])
 def test_inputs_are_those_of_the_stock_tokenizer(tokenizer, kind, pairs, slots):
     if kind == "roberta":
-        tokenizer = byte_tokenizer("Roberta", ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+        tokenizer = byte_tokenizer(*ROBERTA)
     first, second = (
         [letters(length) for length in lengths] for lengths in zip(*LENGTHS, strict=True)
     )
@@ -358,7 +358,7 @@ def test_inputs_are_those_of_the_stock_tokenizer(tokenizer, kind, pairs, slots):
 
 @pytest.mark.parametrize(
     ("name", "marks", "ends"),
-    [("Roberta", ["<s>", "<pad>", "</s>", "<unk>", "<mask>"], [11, 12, 21]),
+    [(*ROBERTA, [11, 12, 21]),
      ("Deberta", ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"], [11, 21])],
 )  # fmt: skip
 def test_separators_are_in_the_middle_and_in_the_last_slot(name, marks, ends):
@@ -395,3 +395,12 @@ def test_special_tokens_of_a_decoder_are_next_to_its_texts(tokenizer):
     assert [block.slots for block in blocks] == [[*range(9)], [*range(6)]], (
         "nor has the last block a gap"
     )
+
+
+def test_byte_level_tokenizer_is_readied_for_words(tmp_path):
+    byte_tokenizer(*ROBERTA).save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
+    tokenizer = tokenizer_of(str(tmp_path), words=True)
+    words = tokenizer(["a", "b"], is_split_into_words=True, add_special_tokens=False)
+    assert words.tokens() == ["Ġ", "a", "Ġ", "b"]
+    assert tokenizer_of(str(tmp_path))("a b", add_special_tokens=False).tokens() == ["a", "Ġ", "b"]

@@ -74,7 +74,7 @@ def train(model, tokens, name="run", seed=1, **options):
 
 def masked(tokens, masking, *splits):
     """The objective on laid-out tokens, and hidden states through the model."""
-    model = papa.load_model(str(tokens.parent / "tiny"), device="cpu")
+    model = papa.load_model(tokens.parent / "tiny", device="cpu")
     return MaskedTokens(Tokens.read(tokens, *splits), model, masking, 1), StreamedStates(
         model, model.replacement
     )

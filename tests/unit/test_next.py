@@ -40,6 +40,11 @@ def tokens(tmp_path, tiny_decoder):
     return jobs.lay_out(tiny_decoder, tmp_path, SLOTS)
 
 
+@pytest.fixture
+def decoder(tiny_decoder):
+    return papa.load_model(tiny_decoder, device="cpu")
+
+
 def measure(tokens, name, **options):
     """Outcomes of the model's own head, a row for each predicted token of a validation text."""
     run = tokens.parent / f"{name}.parquet"
@@ -97,8 +102,7 @@ def test_the_trivial_guess_knows_how_frequent_tokens_are(tokens):
 
 
 @pytest.mark.parametrize("constant", ["zeros", "average"])
-def test_losses_with_constants_are_those_of_the_models_logits(tokens, constant):
-    model = papa.load_model(tokens.parent / "tiny", device="cpu")
+def test_losses_with_constants_are_those_of_the_models_logits(tokens, decoder, constant):
     made = tokens.parent / "average.h5"
     jobs.average(tokens.parent / "tiny", tokens, made)
     matrices = papa.Constants.load(made).mean
@@ -109,7 +113,7 @@ def test_losses_with_constants_are_those_of_the_models_logits(tokens, constant):
     split = Tokens.read(tokens)["validation"]
     for example in (0, 5):
         ids, _ = stock_logits(tokens, example)
-        replaced = model.logits(jobs.dense(split.batch(torch.tensor([example]))), matrices)[
+        replaced = decoder.logits(jobs.dense(split.batch(torch.tensor([example]))), matrices)[
             0, : len(ids)
         ]
         expected = cross_entropy(replaced[:-1], ids[1:], reduction="none").tolist()
@@ -119,7 +123,7 @@ def test_losses_with_constants_are_those_of_the_models_logits(tokens, constant):
     assert read_facts(tokens.parent / "run.parquet") == {"kept": 0, "heads": 12, "curve": []}
 
 
-def test_lambda_is_learned_on_the_models_own_loss(tokens):
+def test_lambda_is_learned_on_the_models_own_loss(tokens, decoder):
     """After one step of AdamW λ has moved by the learning rate against its gradient, worked out by differences."""
     identity = tokens.with_name("tiny")
     made = tokens.with_name("a.h5")
@@ -127,15 +131,16 @@ def test_lambda_is_learned_on_the_models_own_loss(tokens):
     jobs.average(identity, tokens, made)
     how = jobs.training(learning_rate=1e-3, batch_size=TRAIN, epochs=1)
     jobs.learn(identity, lambdas, how, tokens=tokens, constants=made, metric=METRIC)
-    model = papa.load_model(tokens.with_name("tiny"), device="cpu")
     mean = papa.Constants.load(made).mean
-    objective = NextTokens(Tokens.read(tokens, "train"), model)
+    objective = NextTokens(Tokens.read(tokens, "train"), decoder)
     batch = objective.batch(torch.arange(TRAIN))
     moved = read_table(lambdas).to_pandas().set_index(["layer", "head"])
 
     def loss(raw):
-        replacement = model.replacement(mean, mixing=raw.sigmoid())
-        return objective.loss(batch, model.scores(model.pack(batch.packed), replacement).double())
+        replacement = decoder.replacement(mean, mixing=raw.sigmoid())
+        return objective.loss(
+            batch, decoder.scores(decoder.pack(batch.packed), replacement).double()
+        )
 
     for head in [(0, 0), (1, 3)]:
         step = torch.zeros(3, 4)
@@ -145,14 +150,14 @@ def test_lambda_is_learned_on_the_models_own_loss(tokens):
         assert abs(change) == pytest.approx(1e-3 / 4, rel=1e-2)
 
 
-def test_encoders_and_decoders_are_asked_only_for_what_they_can_predict(tmp_path, model, tokens):
+def test_encoders_and_decoders_are_asked_only_for_what_they_can_predict(
+    tmp_path, model, decoder, tokens
+):
     model.save_pretrained(tmp_path / "encoder")
     with input_error(r"sees later tokens.* needs a decoder"):
         NextTokens(Tokens.read(tokens), papa.load_model(tmp_path / "encoder", device="cpu"))
     with input_error(r"sees no later tokens.*log_likelihood"):
-        MaskedTokens(
-            Tokens.read(tokens), papa.load_model(tokens.parent / "tiny", device="cpu"), None, 1
-        )
+        MaskedTokens(Tokens.read(tokens), decoder, None, 1)
 
 
 def test_a_task_that_needs_a_missing_head_is_named(tokens):
@@ -215,25 +220,26 @@ ONE_BATCH = OfTask(
 )
 
 
-def test_few_logits_at_once_change_neither_losses_nor_the_gradient_of_a_batch(tokens, monkeypatch):
-    model = papa.load_model(tokens.parent / "tiny", device="cpu")
+def test_few_logits_at_once_change_neither_losses_nor_the_gradient_of_a_batch(
+    tokens, decoder, monkeypatch
+):
     splits = Tokens.read(tokens)
-    constants = torch.zeros(model.layers, model.heads, SLOTS, SLOTS)
+    constants = torch.zeros(decoder.layers, decoder.heads, SLOTS, SLOTS)
     found = []
     for limit in (1 << 27, 29 * VOCABULARY):
         monkeypatch.setattr("papa.method.token_prediction.LOGITS_AT_ONCE", limit)
-        objective = NextTokens(splits, model)
-        mixing = torch.full((model.layers, model.heads), 0.5, requires_grad=True)
+        objective = NextTokens(splits, decoder)
+        mixing = torch.full((decoder.layers, decoder.heads), 0.5, requires_grad=True)
 
         def mixed(mixing=mixing):
-            return model.replacement(constants, mixing=mixing)
+            return decoder.replacement(constants, mixing=mixing)
 
-        states = StreamedStates(model, mixed, probed=False)
+        states = StreamedStates(decoder, mixed, probed=False)
         task = TrainingTask("t", [], objective, states)
         loss = task.backward([torch.arange(TRAIN)])
         batches = [batch.packed.lengths.sum() for batch in objective.scored()]
         losses = objective.outcomes_on(states)["validation"]
-        slopes = gate_slopes(model, constants, objective, ONE_BATCH)
+        slopes = gate_slopes(decoder, constants, objective, ONE_BATCH)
         found.append((loss, mixing.grad, losses, slopes))
     assert max(batches) <= 29 and len(objective.divided(torch.arange(TRAIN))) > 9
     for whole, divided in zip(*found, strict=True):

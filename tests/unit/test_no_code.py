@@ -79,7 +79,7 @@ def test_code_of_a_model_and_its_tokenizer(folder, trap, model_type, code):
     loads = [lambda: tokenizer_of(str(folder))]
     if code is OWN:
         loads += [
-            lambda: papa.load_model(str(folder), device="cpu"),
+            lambda: papa.load_model(folder, device="cpu"),
             lambda: sizes_of_model(str(folder)),
         ]
     for load in loads:
@@ -98,7 +98,7 @@ def test_code_of_attention(folder, trap, monkeypatch, key):
         lambda *_, **__: trap.sprung.touch(),
     )
     change(folder / "config.json", **{key: "somebody/kernel"})
-    assert papa.load_model(str(folder), device="cpu").layers
+    assert papa.load_model(folder, device="cpu").layers
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
@@ -106,7 +106,7 @@ def test_pickle_for_weights(folder, trap, model, name):
     (folder / "model.safetensors").unlink()
     torch.save({**model.state_dict(), "more": trap}, folder / name)
     with input_error("could not be loaded"):
-        papa.load_model(str(folder), device="cpu")
+        papa.load_model(folder, device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_link_out_of_a_model_shows_nothing_of_the_file(folder, tmp_path, name)
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(tmp_path / "private")
     with pytest.raises(InputError) as refusal:
-        papa.load_model(str(folder), device="cpu")
+        papa.load_model(folder, device="cpu")
         tokenizer_of(str(folder))
     assert "hunter2" not in str(refusal.value) and "\n" not in str(refusal.value)
 

@@ -72,6 +72,11 @@ def uniform(model):
     return papa.Constants.of("uniform", *shape, 7)
 
 
+def replaced(stock):
+    """A block in which uniform constants replace the attention of a plain model."""
+    return papa.replaced_attention(stock, uniform(stock))
+
+
 def batch_for(model):
     return tiny_batch(model.model, "after" if model.causal else "between")
 
@@ -135,8 +140,8 @@ def test_a_text_keeps_its_states_with_its_own_outputs_and_attention(stock_and_mo
     torch.testing.assert_close(own[0], expected, rtol=1e-4, atol=1e-4)
     for constant in ("average", "mean-output"):
         averages = papa.average_attention(model, [inputs], constant)
-        replaced = model.hidden_states(inputs, averages)
-        torch.testing.assert_close(replaced, own, rtol=1e-4, atol=1e-4)
+        states = model.hidden_states(inputs, averages)
+        torch.testing.assert_close(states, own, rtol=1e-4, atol=1e-4)
     other = papa.average_attention(
         model, [inputs | {"input_ids": inputs["input_ids"] + 9}], "mean-output"
     )
@@ -236,7 +241,7 @@ def test_generation_with_a_cache_is_the_same_as_without():
 
 def test_threads_take_turns_with_a_plain_model():
     stock = gpt_neo()
-    with papa.replaced_attention(stock, uniform(stock)):
+    with replaced(stock):
         expected = stock(**text_of(7)).logits
         with ThreadPoolExecutor(4) as pool:
             calls = [pool.submit(stock, **text_of(7)) for _ in range(4)]
@@ -278,7 +283,7 @@ def test_attention_to_another_text_is_refused():
     config = transformers.BertConfig(**SMALL, is_decoder=True, add_cross_attention=True)
     stock = transformers.BertModel(config).eval()
     refused = input_error("attention to another text")
-    with papa.replaced_attention(stock, uniform(stock)), refused:
+    with replaced(stock), refused:
         stock(**text_of(7), encoder_hidden_states=torch.zeros(1, 7, 8))
 
 
@@ -290,12 +295,12 @@ def test_a_plain_model_is_restored_and_can_be_called_through_forward():
     stock.base_model.register_forward_hook(lambda *_: calls.append(1))
     with torch.no_grad():
         before = stock(ids, mask).logits
-        with papa.replaced_attention(stock, uniform(stock)):
-            replaced = stock.forward(ids, attention_mask=mask).logits
-            assert torch.equal(stock(ids, mask).logits, replaced)
+        with replaced(stock):
+            changed = stock.forward(ids, attention_mask=mask).logits
+            assert torch.equal(stock(ids, mask).logits, changed)
         after = stock(ids, mask).logits
     assert torch.equal(before, after)
-    assert not torch.allclose(before, replaced, atol=1e-3)
+    assert not torch.allclose(before, changed, atol=1e-3)
     assert set(vars(stock)) == names
     assert len(calls) == 4, "the check of the model calls no hooks"
 
@@ -311,16 +316,16 @@ def test_a_base_model_can_be_called_while_its_attention_is_replaced():
     stock = small_model("mpnet").base_model
     text = text_of(7)
     before = stock(**text).last_hidden_state
-    with papa.replaced_attention(stock, uniform(stock)):
-        replaced = stock(**text).last_hidden_state
-    assert not torch.allclose(before, replaced, atol=1e-3)
+    with replaced(stock):
+        changed = stock(**text).last_hidden_state
+    assert not torch.allclose(before, changed, atol=1e-3)
     assert torch.equal(before, stock(**text).last_hidden_state)
 
 
 def test_falcon_runs_eagerly_and_gets_its_kernel_back():
     stock = small_model("falcon")
     stock.config._attn_implementation = "sdpa"
-    with papa.replaced_attention(stock, uniform(stock)):
+    with replaced(stock):
         assert stock.config._attn_implementation == "eager"
     assert stock.config._attn_implementation == "sdpa"
 
@@ -350,7 +355,7 @@ def test_the_same_weights_give_the_same_states_whichever_way_attention_is_replac
 def test_a_part_of_a_model_cannot_be_called_by_itself():
     stock = small_model("mpnet")
     refused = input_error("attention was called directly")
-    with papa.replaced_attention(stock, uniform(stock)), refused:
+    with replaced(stock), refused:
         stock.base_model(**text_of(7))
     stock.base_model(**text_of(7))
     model = papa.Model(stock)
@@ -365,7 +370,7 @@ def test_a_part_of_a_model_cannot_be_called_by_itself():
 def test_a_model_cannot_be_called_by_its_own_hook():
     stock = gpt_neo()
     inner = text_of(6)
-    with papa.replaced_attention(stock, uniform(stock)):
+    with replaced(stock):
         hook = stock.transformer.h[0].register_forward_hook(lambda *_: stock(**inner) and None)
         with input_error("called while it was running"):
             stock(**inner)
@@ -380,7 +385,7 @@ def test_another_model_cannot_be_called_by_a_hook():
     text = text_of(7)
     stock.get_input_embeddings().register_forward_hook(lambda *_: other(**text) and None)
     with (
-        papa.replaced_attention(stock, uniform(stock)),
+        replaced(stock),
         input_error("a hook called another model"),
     ):
         stock(**text)
@@ -393,19 +398,19 @@ def test_eager_attention_that_differs_from_the_default_kernel_is_refused():
     torch.manual_seed(0)
     stock = transformers.FalconModel(config).eval()
     refused = input_error("differ from those of its default kernel")
-    with refused, papa.replaced_attention(stock, uniform(stock)):
+    with refused, replaced(stock):
         pass
 
 
 def test_a_compiled_model_runs_as_python_or_is_refused():
     stock = small_model("bloom").base_model
     compiled = torch.compile(stock, backend="eager")
-    with papa.replaced_attention(stock, uniform(stock)):
+    with replaced(stock):
         expected = stock(**text_of(7)).last_hidden_state
         assert torch.equal(compiled(**text_of(7)).last_hidden_state, expected)
     stock.compile(backend="eager")
     refused = input_error("do not compile it")
-    with refused, papa.replaced_attention(stock, uniform(stock)):
+    with refused, replaced(stock):
         pass
 
 
@@ -413,7 +418,7 @@ def test_a_model_is_checked_without_autocast():
     stock = small_model("bloom").base_model
     with (
         torch.autocast("cpu", torch.bfloat16),
-        papa.replaced_attention(stock, uniform(stock)),
+        replaced(stock),
     ):
         stock(**text_of(7))
 
@@ -422,7 +427,7 @@ def test_gradient_checkpointing_is_refused():
     """It would compute layers again after the call, without constants."""
     stock = gpt_neo().train()
     stock.gradient_checkpointing_enable()
-    with papa.replaced_attention(stock, uniform(stock)):
+    with replaced(stock):
         with input_error("gradient_checkpointing_disable"):
             stock(**text_of(6))
         stock.gradient_checkpointing_disable()
@@ -433,7 +438,7 @@ def test_gradient_checkpointing_is_refused():
 def test_xlnets_other_attention_is_refused(argument):
     stock = small_model("xlnet")
     refused = input_error(f"{argument} changes attention")
-    with papa.replaced_attention(stock, uniform(stock)), refused:
+    with replaced(stock), refused:
         stock(**text_of(7), **{argument: torch.zeros(1, 7, 7)})
 
 
@@ -460,7 +465,7 @@ def test_hooks_of_users_keep_their_order():
     called = []
     stock.register_forward_hook(lambda *_: called.append("first"))
     stock.register_forward_hook(lambda *_: called.append("prepended"), prepend=True)
-    with papa.replaced_attention(stock, uniform(stock)):
+    with replaced(stock):
         stock(**text_of(7))
     assert called == ["prepended", "first"]
 

@@ -10,7 +10,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from families import byte_tokenizer
 from refusals import input_error
 from tiny import corpus_of
 
@@ -20,10 +19,10 @@ from papa.data.digests import digest_of_file
 from papa.data.readers import read_file
 from papa.data.sources import load_splits, source_digests
 from papa.data.splits import Wanted
-from papa.data.tokenize import tokenizer_of
 from papa.errors import InputError
 
 TEXTS = ["A cat sat.", 'She said "NA", twice', "1984"]
+WEIGHTS = hashlib.sha256(b"weights").hexdigest()
 FORMS = ("parquet", "json", "jsonl", "csv", "tsv")
 
 # NAME[:COLUMN,…][ ENCODING] | CONTENT | what is read, or a part of the sentence that refuses the file
@@ -424,10 +423,10 @@ def test_a_digest_is_remembered_until_the_file_changes(monkeypatch, tmp_path, ch
     monkeypatch.setattr("papa.data.digests.MINIMUM_AGE_SECONDS", -1)
     file = tmp_path / "weights"
     file.write_bytes(b"weights")
-    assert digest_of_file(file) == hashlib.sha256(b"weights").hexdigest()
+    assert digest_of_file(file) == WEIGHTS
     with monkeypatch.context() as patch:
         patch.setattr("papa.data.digests.hashlib", None)  # nothing is read again
-        assert digest_of_file(file) == hashlib.sha256(b"weights").hexdigest()
+        assert digest_of_file(file) == WEIGHTS
     time.sleep(0.02)  # times of files have steps of some milliseconds
     before = file.stat()
     new = tmp_path / "new" if change == "moved over" else file
@@ -451,14 +450,5 @@ def test_a_damaged_memory_of_digests_is_ignored(monkeypatch, tmp_path, damage):
     else:
         memory.parent.mkdir(parents=True)
         memory.write_bytes(damage.replace(b"KEY", str(file).encode()))
-    assert digest_of_file(file) == hashlib.sha256(b"weights").hexdigest()
+    assert digest_of_file(file) == WEIGHTS
     assert damage is None or list(json.loads(memory.read_text())) == [str(file)]
-
-
-def test_byte_level_tokenizer_is_readied_for_words(tmp_path):
-    byte_tokenizer("Roberta", ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]).save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "roberta"}))
-    tokenizer = tokenizer_of(str(tmp_path), words=True)
-    words = tokenizer(["a", "b"], is_split_into_words=True, add_special_tokens=False)
-    assert words.tokens() == ["Ġ", "a", "Ġ", "b"]
-    assert tokenizer_of(str(tmp_path))("a b", add_special_tokens=False).tokens() == ["a", "Ġ", "b"]

@@ -98,7 +98,7 @@ def test_constants_are_trained_only_for_replaced_heads(stages, loaded, corpus, v
 def test_trained_constants_are_what_the_written_ones_give(stages, corpus, data):
     """Hidden states under the matrices of the file are those that the last scores were read from."""
     run, state = stages.streamed("average-trained/all")
-    model = papa.load_model(str(corpus / "tiny"), device="cpu")
+    model = papa.load_model(corpus / "tiny", device="cpu")
     matrices = torch.zeros(LAYERS, HEADS, CORPUS_SLOTS, CORPUS_SLOTS)
     matrices[state["heads"][:, 0], state["heads"][:, 1]] = state["matrices"]
     part = Tokens.read(data["tokens"])["validation"]

@@ -1,15 +1,15 @@
 """`papa inspect`: what a file is, what it was made from and whether it is intact; results; models."""
 
 import json
+from functools import partial
 
 import pyarrow as pa
 import pytest
 import torch
+from command import invoke, refusal
 from finished import page_of, write_results
 from tiny import write_model
-from typer.testing import CliRunner
 
-from papa.cli import app
 from papa.data.tokens import Tokens
 from papa.files import REBUILD, Record, write_json, write_table, write_tensors
 from papa.method.averages import Constants
@@ -60,10 +60,7 @@ def file(tmp_path):
     return lambda name: FILES[name](tmp_path / name) or tmp_path / name
 
 
-def inspect(*arguments, code=0):
-    result = CliRunner().invoke(app, ["inspect", *map(str, arguments)])
-    assert result.exit_code == code, result.output
-    return result
+inspect = partial(invoke, "inspect")
 
 
 def content_of(path, *options, code=0):
@@ -102,7 +99,7 @@ def test_results_show_their_claims_and_kept_heads(tmp_path):
     assert kept and all(f"Kept heads: {tmp_path / 'kept' / name}" in shown.stdout for name in kept)
     assert content_of(study.folder)["sentences"] == sentences
     (study.folder / "report/index.html").unlink()
-    assert "finish its study with `papa run`" in inspect(study.folder, code=2).stderr
+    assert "finish its study with `papa run`" in refusal("inspect", study.folder)
 
 
 def test_a_model_is_checked(tmp_path):
@@ -116,4 +113,4 @@ def test_a_model_is_checked(tmp_path):
     assert "2 × 2 (2)" in shown
     assert "has no prediction head (BertModel)" in shown
     assert "It is a sentence encoder (modules.json)." in shown
-    assert len(inspect("nowhere/at-all/ever", code=2).stderr.splitlines()) == 1
+    refusal("inspect", "nowhere/at-all/ever")

@@ -10,13 +10,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from command import invoke
 from families import letters_tokenizer, random_model, stock
 from refusals import input_error
 from transformers import AutoModel
-from typer.testing import CliRunner
 
 import papa
-from papa.cli import app
 from papa.commands.measure import _data_of
 from papa.data.readers import read_file
 from papa.files import read_table
@@ -305,14 +304,10 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(
     for split, number, seed in (("train", 60, 0), ("validation", 40, 1)):
         texts, labels = texts_of(number, seed)
         pd.DataFrame({"text": texts, "mood": labels}).to_csv(tmp_path / f"{split}.csv", index=False)
-    files = [
-        str(word)
-        for split in ("train", "validation")
-        for word in (f"--{split}", tmp_path / f"{split}.csv")
-    ]
-    options = [*files, "--folder", str(tmp_path / "out"), "--column", "label=mood"]
-    done = CliRunner().invoke(app, ["measure", str(folder), *options])
-    assert done.exit_code == 0, done.output
+    options = ["--folder", tmp_path / "out", "--column", "label=mood"]
+    for split in ("train", "validation"):
+        options += [f"--{split}", tmp_path / f"{split}.csv"]
+    done = invoke("measure", folder, *options)
     assert done.stderr.startswith(
         "chose: first = text, label = mood, metric = accuracy, slots = 16"
     )
@@ -324,7 +319,7 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(
         "papa.commands.measure.fetch", lambda config, machine, say: say("offline") or machine
     )
     monkeypatch.setattr("papa.run.start.fcntl.flock", no_locks)
-    again = CliRunner().invoke(app, ["measure", str(folder), *options, "--json"])
+    again = invoke("measure", folder, *options, "--json")
     assert "offline" in again.stderr and "cannot be locked (none)" in again.stderr
     assert json.loads(again.stdout)["margin"] == ["10%"] and ", probe" not in again.stderr
     assert read_table(tmp_path / "out/tables/summary.parquet").to_pandas()[

@@ -5,9 +5,8 @@ import os
 import platform
 
 import pytest
-from typer.testing import CliRunner
+from command import invoke
 
-from papa.cli import app
 from papa.commands.inspect import prune, unneeded
 from papa.files import checkpoint_of, write_json
 from papa.plan.study import PLAN, STUDIES
@@ -42,9 +41,7 @@ def results(tmp_path):
 
 
 def pruned(results, answer, code=0):
-    result = CliRunner().invoke(app, ["inspect", str(results), "--prune"], input=f"{answer}\n")
-    assert result.exit_code == code, result.output
-    return result
+    return invoke("inspect", results, "--prune", code=code, input=f"{answer}\n")
 
 
 def test_prune_lists_and_deletes_only_what_no_plan_names(results):

@@ -3,15 +3,15 @@
 import json
 import shlex
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+from command import invoke, refusal
 from families import letters_tokenizer
-from typer.testing import CliRunner
 
-from papa.cli import app
 from papa.commands.init import config_text
 from papa.config.reading import config_of, read_config
 from papa.data.choose import DataSet
@@ -60,10 +60,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def init(*arguments, code=0):
-    result = CliRunner().invoke(app, ["init", *map(str, arguments)])
-    assert result.exit_code == code, result.output
-    return result
+init = partial(invoke, "init")
 
 
 def loaded(path="papa.yaml"):
@@ -191,12 +188,10 @@ def test_rows_that_change_are_written_next_to_the_config(here, options, note, ro
         "copies stay in one split"
     )
     (here / "held.yaml").unlink()
-    assert (
-        "held.train.parquet exists, and papa never"
-        in init("held.yaml", *options.split(), code=2).stderr
-    )
+    said = refusal("init", "held.yaml", *options.split())
+    assert "held.train.parquet exists, and papa never" in said
     (here / "link.yaml").symlink_to("nowhere/link.yaml")
-    assert "give another FILE" in init("link.yaml", *options.split(), code=2).stderr
+    assert "give another FILE" in refusal("init", "link.yaml", *options.split())
     assert not [*here.glob("link.*.parquet")], "rows without a config"
 
 
@@ -270,8 +265,7 @@ def test_values_of_a_data_set_end_no_comment_and_no_value(text):
 )
 def test_what_is_wrong_is_one_sentence_and_nothing_is_written(here, arguments, expected):
     (here / "exists.yaml").write_text("name: mine\n")
-    result = init(*arguments.split(), code=2)
-    assert expected in result.stderr and len(result.stderr.splitlines()) == 1 and not result.stdout
+    assert expected in refusal("init", *arguments.split())
     assert (
         not (here / "papa.yaml").exists() and (here / "exists.yaml").read_text() == "name: mine\n"
     )

@@ -80,6 +80,12 @@ def with_keys(config, changes):
     return config
 
 
+def without_labels(task, metric):
+    """A copy of a task that predicts tokens."""
+    kept = {key: value for key, value in task.items() if key not in ("label", "subset")}
+    return kept | {"metric": metric}
+
+
 def corpus_of(**keys):
     """The corpus with these keys, which choose its kind."""
     return TypeAdapter(Corpus).validate_python(keys)
@@ -267,6 +273,12 @@ def write_model(folder: Path, seed=0):
     }
     config = BertConfig(vocab_size=len(vocabulary), max_position_embeddings=32, **sizes)
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+
+
+def write_inputs(folder: Path):
+    """The model and the data of `CONFIG`, below a folder."""
+    write_model(folder / "models/tiny")
+    write_data(folder / "data")
 
 
 def write_data(folder: Path):

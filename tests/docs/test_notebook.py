@@ -1,13 +1,12 @@
 """docs/notebook.ipynb runs from a clean kernel, and shows what it says."""
 
 import re
-from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from tiny import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[2]
 STORED = nbformat.read(REPOSITORY / "docs/notebook.ipynb", as_version=4)
 
 

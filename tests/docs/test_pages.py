@@ -3,16 +3,15 @@
 import re
 import tomllib
 from datetime import date
-from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 import yaml
+from tiny import REPOSITORY
 
 import papa
 from papa.config.reading import config_of
 
-REPOSITORY = Path(__file__).parents[2]
 PAGES = [
     page
     for folder in (".", "docs", "config", "benchmarks", "data", "results")

@@ -7,14 +7,13 @@ import sys
 import tomllib
 from collections import Counter
 from html.parser import HTMLParser
-from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from tiny import REPOSITORY
 
 import papa
 
-REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
 
 

@@ -1,12 +1,11 @@
 """The workflow on a real SLURM: jobs are killed while it runs, and what comes out is what a local run gives."""
 
-import copy
 import subprocess
 import time
 
 import pytest
 from comparing import all_intact, same_results
-from tiny import CONFIG, copy_of_repository, write_data, write_model
+from tiny import CONFIG, copy_of_repository, with_keys, write_inputs
 
 pytestmark = pytest.mark.slow
 # what the profile says of clusters without accounting; jobs here take seconds, and files are there at once
@@ -62,13 +61,14 @@ class Started:
 @pytest.fixture(scope="module")
 def runs(cluster, tmp_path_factory):
     """The folder of a local run and that of one on SLURM, in which λ's job was killed, and later a group of probes."""
-    config = copy.deepcopy(CONFIG)
-    config["run"]["tasks"] = ["animals"]
-    config["ranking"] = {"epochs": 200}  # seconds, in which the job can be killed
-    config["threads"] = 1
+    changes = {
+        "run.tasks": ["animals"],
+        "ranking": {"epochs": 200},  # seconds, in which the job can be killed
+        "threads": 1,
+    }
+    config = with_keys(CONFIG, changes)
     local = copy_of_repository(tmp_path_factory.mktemp("runs") / "local")
-    write_model(local.folder / "models/tiny")
-    write_data(local.folder / "data")
+    write_inputs(local.folder)
     local.write(config)
     remote = local.copied(local.folder.with_name("slurm"))
     local.compute(config)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from refusals import input_error
+from tiny import REPOSITORY
 
 from papa.run import gpu as devices
 
@@ -51,7 +52,7 @@ def start(tmp_path):
 
     def start(number, seconds, visible):
         environment = {
-            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "PYTHONPATH": str(REPOSITORY),
             "CUDA_VISIBLE_DEVICES": visible,
         }
         command = [sys.executable, "-c", JOB, str(tmp_path / "taken"), str(seconds)]

@@ -5,12 +5,12 @@ import re
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
-from pathlib import Path
+
+from tiny import REPOSITORY
 
 from papa.config import measures
 
-ROOT = Path(__file__).parents[2]
-PAPA = ROOT / "papa"
+PAPA = REPOSITORY / "papa"
 ORDER = "errors files config stages data model method results plan run commands cli".split()
 """Files and rooms; each imports only from those before it."""
 TRANSFORMERS = {
@@ -105,7 +105,7 @@ def test_few_modules_know_transformers_and_kinds_of_tasks():
 
 def test_papa_depends_on_what_it_imports():
     """Nothing less, and nothing more: a package that only tests import is in the extra `dev`."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     lines = [*project["dependencies"], *extras["study"], *extras["workflow"]]
     declared = {re.split("[>=<]", line)[0] for line in lines} - {"papa-attention[study]"}

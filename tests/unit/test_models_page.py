@@ -2,16 +2,15 @@
 
 import re
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
+from tiny import REPOSITORY
 
 from benchmarks import models
 from papa.data.weights import predicts_next
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/models.md").read_text(encoding="utf-8")
-PINS = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+PAGE = (REPOSITORY / "docs/models.md").read_text(encoding="utf-8")
+PINS = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines()
 pytestmark = pytest.mark.skipif(
     f"transformers=={version('transformers')}" not in PINS,
     reason="the page is of the transformers in constraints.txt",

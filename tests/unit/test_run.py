@@ -12,7 +12,7 @@ import pytest
 import yaml
 from command import invoke, refusal
 from refusals import input_error
-from tiny import CONFIG, REPOSITORY, write_data, write_model
+from tiny import CONFIG, REPOSITORY, write_inputs
 
 from papa.config.reading import config_of
 from papa.plan.study import Plan
@@ -35,8 +35,7 @@ def given(here, monkeypatch):
 
 
 def write_study(folder):
-    write_model(folder / "models/tiny")
-    write_data(folder / "data")
+    write_inputs(folder)
     (folder / "mine.yaml").write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
 
 

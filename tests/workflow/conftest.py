@@ -1,15 +1,14 @@
 """The workflow with a tiny random BERT and a few rows of text: fresh, or with all results computed in this process."""
 
 import pytest
-from tiny import CONFIG, copy_of_repository, write_data, write_model
+from tiny import CONFIG, copy_of_repository, write_inputs
 
 
 @pytest.fixture(scope="session")
 def fresh(tmp_path_factory):
     """The workflow with a tiny model and its data, nothing run."""
     workflow = copy_of_repository(tmp_path_factory.mktemp("fresh"))
-    write_model(workflow.folder / "models/tiny")
-    write_data(workflow.folder / "data")
+    write_inputs(workflow.folder)
     return workflow
 
 

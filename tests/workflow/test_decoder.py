@@ -1,13 +1,12 @@
 """The workflow with a decoder: texts without gaps, averages, λ, probes, reliance and all orders, as for encoders."""
 
-import copy
 import json
 import shutil
 
 import pytest
 import torch
 import transformers
-from tiny import CONFIG
+from tiny import CONFIG, with_keys, without_labels
 from tokenizers import pre_tokenizers
 
 from papa.files import read_facts, read_table
@@ -45,8 +44,7 @@ def workflow(fresh_copy):
 
 def test_a_decoder_goes_through_the_workflow(workflow):
     """With probes on texts, and by its own head on texts."""
-    config = with_next_tokens()
-    config["run"] |= {"tasks": ["animals", "next"], "seeds": [1, 2]}
+    config = with_keys(NEXT, {"run.tasks": ["animals", "next"], "run.seeds": [1, 2]})
     results = workflow.compute(config)
     (path,) = results.glob("../cache/average/tiny-sentences-average-*.h5")
     assert not Constants.load(path).sum.triu(1).any()  # no token looks ahead
@@ -66,31 +64,29 @@ def test_a_decoder_goes_through_the_workflow(workflow):
     claims = json.loads((results / "tables/claims.json").read_text())
     assert "next" in str(claims["sentences"]) and "based on 2 seeds" in claims["notes"][0]
     assert workflow.planned(config) == {}
-    config["run"]["seeds"] = [
-        1,
-        2,
-        3,
-    ]  # its own head has no seed, so a further seed trains only probes
-    assert "probe_encoder" not in workflow.planned(config)
+    # its own head has no seed, so a further seed trains only probes
+    assert "probe_encoder" not in workflow.planned(with_keys(config, {"run.seeds": [1, 2, 3]}))
 
 
-def with_next_tokens():
-    config = copy.deepcopy(CONFIG)
-    config["tasks"]["next"] = config["tasks"]["animals"] | {"metric": "log_likelihood"}
-    del config["tasks"]["next"]["label"], config["tasks"]["next"]["subset"]
-    return config
-
-
+NEXT = with_keys(
+    CONFIG, {"tasks.next": without_labels(CONFIG["tasks"]["animals"], "log_likelihood")}
+)
+"""Has a task that a model's own head predicts."""
 ORDERS = ["lambda", "gradient"]
 
 
 def test_every_order_is_in_the_report_and_is_compared(fresh_copy):
     """An encoder with a probe, and a decoder with its own head."""
     workflow = fresh_copy
-    config = with_next_tokens() | {"floors": []}
-    config["models"]["decoder"] = {"path": "models/decoder"}
-    config["run"] |= {"tasks": ["animals"], "orders": ORDERS, "fractions": ["1", "1/2"]}
-    config["grids"] = {"by-own-head": {"models": ["decoder"], "tasks": ["next"]}}
+    changes = {
+        "floors": [],
+        "models.decoder": {"path": "models/decoder"},
+        "run.tasks": ["animals"],
+        "run.orders": ORDERS,
+        "run.fractions": ["1", "1/2"],
+        "grids": {"by-own-head": {"models": ["decoder"], "tasks": ["next"]}},
+    }
+    config = with_keys(NEXT, changes)
     write_decoder(workflow.folder / "models/decoder")
     results = workflow.compute(config)
     summary = read_table(results / "tables/summary.parquet").to_pandas()
@@ -106,6 +102,5 @@ def test_every_order_is_in_the_report_and_is_compared(fresh_copy):
     assert {claim["order"] for claim in claims["claims"]} == set(ORDERS)
     assert "gradient" in (results / "report/index.html").read_text()
     # an edit of how probes are trained weighs heads again where a probe has the loss
-    config["tasks"]["animals"]["learning_rate"] = 0.002
-    left = workflow.planned(config)
+    left = workflow.planned(with_keys(config, {"tasks.animals.learning_rate": 0.002}))
     assert left["learn_lambda"] == 2

@@ -1,10 +1,8 @@
 """Several families through every rule: small random models on some texts of the demo."""
 
-import copy
-
 import pytest
 from random_models import random_model
-from tiny import CONFIG, copy_of_repository, first_rows
+from tiny import CONFIG, copy_of_repository, first_rows, with_keys
 
 from papa.files import read_json, read_table
 from papa.plan.study import read_plan
@@ -124,8 +122,8 @@ def test_every_grid_and_pattern_has_its_table_and_figure(families):
 
 
 def test_orders_of_other_seeds(computed_copy):
-    config = copy.deepcopy(CONFIG) | {"ranking": {"seeds": [0, 1]}}
-    config["run"] |= {"tasks": ["animals"], "seeds": [1, 2]}
+    changes = {"ranking": {"seeds": [0, 1]}, "run.tasks": ["animals"], "run.seeds": [1, 2]}
+    config = with_keys(CONFIG, changes)
     tables = computed_copy.compute(config) / "tables"
     stability = read_table(tables / "stability.parquet").to_pandas()
     assert (

@@ -12,8 +12,7 @@ from tiny import (
     copy_of_repository,
     in_python,
     with_keys,
-    write_data,
-    write_model,
+    write_inputs,
 )
 
 from papa.files import read_facts, read_table
@@ -72,8 +71,7 @@ def changed(tmp_path):
             ["git", "apply", "-"], input=diff, cwd=workflow.folder, capture_output=True, text=True
         )
         assert process.returncode == 0, process.stderr
-        write_model(workflow.folder / "models/tiny")
-        write_data(workflow.folder / "data")
+        write_inputs(workflow.folder)
         return workflow
 
     return apply

@@ -4,7 +4,6 @@ Which damage each stage finds is in test_damage.py, and that every kind of job r
 tests/unit/test_checkpoints.py.
 """
 
-import copy
 import ctypes
 import fcntl
 import os
@@ -372,10 +371,15 @@ KILLS = int(os.environ.get("PAPA_TEST_KILLS", "2"))
 @pytest.fixture(scope="module")
 def config():
     """λ and probes are long enough to be killed in the middle, and hidden states are deleted."""
-    config = copy.deepcopy(CONFIG) | {"ranking": {"epochs": 20}}
-    config["run"] |= {"tasks": ["animals"], "fractions": ["1/2"]}
-    config["tasks"]["animals"]["epochs"] = 20
-    return config | {"floors": [], "keep_hidden_states": False}
+    changes = {
+        "ranking": {"epochs": 20},
+        "run.tasks": ["animals"],
+        "run.fractions": ["1/2"],
+        "tasks.animals.epochs": 20,
+        "floors": [],
+        "keep_hidden_states": False,
+    }
+    return with_keys(CONFIG, changes)
 
 
 def test_killed_again_and_again_it_ends_with_the_same_bytes(fresh, fresh_copy, tmp_path, config):

@@ -1,11 +1,10 @@
 """Another workflow takes papa as a module: its rules under other names, its results in the other workflow's folder."""
 
-import copy
 import re
 
 import pytest
 import yaml
-from tiny import CONFIG, JOBS, Copy, copy_of_repository, with_keys, write_data, write_model
+from tiny import CONFIG, JOBS, Copy, copy_of_repository, with_keys, write_inputs
 
 from papa.files import read_table
 
@@ -44,11 +43,9 @@ def study(tmp_path):
     papa = copy_of_repository(tmp_path / "papa")
     study = Copy(tmp_path / "study")
     study.folder.mkdir()
-    write_model(study.folder / "models/tiny")
-    write_data(study.folder / "data")
-    config = copy.deepcopy(CONFIG)
-    config["run"] |= {"tasks": ["animals"], "fractions": ["0"]}
-    config["floors"] = []
+    write_inputs(study.folder)
+    changes = {"run.tasks": ["animals"], "run.fractions": ["0"], "floors": []}
+    config = with_keys(CONFIG, changes)
     study.write({"attention": config}, "study.yaml")
     snakefile = SNAKEFILE.format(snakefile=papa.folder / "workflow/Snakefile")
     (study.folder / "Snakefile").write_text(snakefile, encoding="utf-8")

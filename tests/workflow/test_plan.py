@@ -10,7 +10,7 @@ import pytest
 import transformers
 import yaml
 from random_models import random_model
-from tiny import ABSENT, CONFIG, ROWS, with_keys, write_data, write_model
+from tiny import ABSENT, CONFIG, ROWS, with_keys, write_inputs, write_model
 from typer.testing import CliRunner
 
 from papa.cli import app
@@ -24,8 +24,7 @@ from papa.results.statistics import UNSEEN_UNITS, smallest_margin
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plan")
-    write_data(folder / "data")
-    write_model(folder / "models/tiny")
+    write_inputs(folder)
     return folder
 
 

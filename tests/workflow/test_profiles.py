@@ -1,11 +1,10 @@
 """Rules and snakemake's profiles, which plan the same jobs and ask for what a job needs; its command line."""
 
-import copy
 import re
 
 import pytest
 import yaml
-from tiny import CONFIG, JOBS, REPOSITORY
+from tiny import CONFIG, JOBS, REPOSITORY, with_keys, without_labels
 
 from papa.config.reading import config_of
 from papa.plan.study import Plan
@@ -15,13 +14,16 @@ PROFILES = {
     path.parent.name: yaml.safe_load(path.read_text("utf-8"))
     for path in REPOSITORY.glob("profiles/*/*.yaml")
 }
-MORE = copy.deepcopy(CONFIG)
-MORE["tasks"]["masked"] = MORE["tasks"]["animals"] | {"metric": "negative_log_perplexity"}
-del MORE["tasks"]["masked"]["label"], MORE["tasks"]["masked"]["subset"]
-MORE["run"]["tasks"] = ["animals", "masked"]
-MORE["run"]["orders"] = ["lambda", "gradient"]
-MORE["threads"] = 3
-MORE["floors"] = ["zeros", "identity"]
+MORE = with_keys(
+    CONFIG,
+    {
+        "tasks.masked": without_labels(CONFIG["tasks"]["animals"], "negative_log_perplexity"),
+        "run.tasks": ["animals", "masked"],
+        "run.orders": ["lambda", "gradient"],
+        "threads": 3,
+        "floors": ["zeros", "identity"],
+    },
+)
 """A config that has a job of every rule that runs the encoder."""
 ENCODER = {name for name, settings in STAGES.items() if settings.runs_encoder}
 """The rules that run the encoder, according to the settings of their stages."""
@@ -110,8 +112,7 @@ def test_jobs_ask_for_memory_and_walltime(computed_copy):
     ],
 )
 def test_refusals_are_one_line_without_traceback(fresh, arguments, message):
-    refused = copy.deepcopy(CONFIG)
-    refused["corpora"]["words"]["files"]["train"] = "data/nowhere.jsonl"
+    refused = with_keys(CONFIG, {"corpora.words.files.train": "data/nowhere.jsonl"})
     fresh.write(refused, "refused.yaml")
     (fresh.folder / "twice.yaml").write_text("name: a\nname: b\n", encoding="utf-8")
     process = fresh.snakemake("-n", "--quiet", "host", *arguments)

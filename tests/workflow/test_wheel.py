@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tiny import CONFIG, REPOSITORY, write_data, write_model
+from tiny import CONFIG, REPOSITORY, write_inputs
 
 pytestmark = pytest.mark.slow
 ONE_TASK = json.dumps(
@@ -88,8 +88,7 @@ def test_the_wheel_has_what_a_clone_has(wheel):
 
 
 def test_installed_it_runs_a_study_in_an_empty_folder(installed, tmp_path):
-    write_model(tmp_path / "models/tiny")
-    write_data(tmp_path / "data")
+    write_inputs(tmp_path)
     config = json.loads(ONE_TASK) | {
         "grids": {LONG["tiny"]: {"constants": [f"average-of-{LONG['sentences']}"]}}
     }

@@ -1,12 +1,10 @@
 """Runs, outcomes, rows of tables and jobs of analyses made by hand, for tests of scores, reliance and claims."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
 from math import floor
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 from scipy.stats import norm
@@ -21,13 +19,7 @@ from papa.results.summary import summary_of as summary_of_runs
 from papa.results.views import GridView
 
 
-def outcomes(
-    values: Mapping[Setting, npt.ArrayLike],
-    column: str,
-    items: pd.DataFrame,
-    first_seed: int = 1,
-    **fields: Any,
-) -> TaskOutcomes:
+def outcomes(values, column, items, first_seed=1, **fields):
     """Outcomes from values `[seed, item]` by setting, whose order may have a draw or a seed."""
     by_setting = {Setting(*setting): np.atleast_2d(rows) for setting, rows in values.items()}
     runs = [
@@ -42,12 +34,7 @@ def outcomes(
     )
 
 
-def labelled(
-    right: Mapping[Setting, npt.ArrayLike],
-    gold: npt.ArrayLike | None = None,
-    subset: Any = None,
-    **fields: Any,
-) -> TaskOutcomes:
+def labelled(right, gold=None, subset=None, **fields):
     """Outcomes of a task with the labels no (0) and yes (1), by default in turns; `right` is `[seed, example]`."""
     by_setting = {setting: np.atleast_2d(rows).astype(bool) for setting, rows in right.items()}
     size = next(iter(by_setting.values())).shape[1]
@@ -57,7 +44,7 @@ def labelled(
         setting: np.where(rows, labels, 1 - labels) for setting, rows in by_setting.items()
     }
     counts = tuple(np.bincount(labels, minlength=2).tolist())
-    about: dict[str, Any] = {"metric": "accuracy", "names": ("no", "yes"), "train_counts": counts}
+    about = {"metric": "accuracy", "names": ("no", "yes"), "train_counts": counts}
     return outcomes(
         predicted,
         "predicted",
@@ -66,9 +53,7 @@ def labelled(
     )
 
 
-def drawn(
-    skills: Mapping[Setting, float], seed: int, seeds: int, examples: int, task: str
-) -> TaskOutcomes:
+def drawn(skills, seed, seeds, examples, task):
     """Outcomes of probes: examples are more or less hard, each setting changes some, and seeds differ a little."""
     chance = np.random.default_rng(seed)
     hard = chance.normal(size=examples)
@@ -81,12 +66,7 @@ def drawn(
     return labelled(rows, task=task)
 
 
-def texts(
-    losses: Mapping[Setting, npt.ArrayLike],
-    tokens: npt.ArrayLike,
-    guess: float = 4.0,
-    **fields: Any,
-) -> TaskOutcomes:
+def texts(losses, tokens, guess=4.0, **fields):
     """Outcomes of a model's own head, without a seed, from nats per token of each text and of a guess without input."""
     counts = np.asarray(tokens)
     text = np.repeat(np.arange(len(counts)), counts)
@@ -108,9 +88,7 @@ def texts(
     )
 
 
-def run_record(
-    task: str = "t", fraction: str = "1", seed: int = 1, **fields: Any
-) -> dict[str, Any]:
+def run_record(task="t", fraction="1", seed=1, **fields):
     """A run of a model with 24 heads, as the table of runs needs it."""
     return {
         "model": "tiny",
@@ -135,7 +113,7 @@ def run_record(
     }
 
 
-def summary_of(measured: Sequence[TaskOutcomes], heads: int = 24) -> pd.DataFrame:
+def summary_of(measured, heads=24):
     """The summary of all runs of outcomes, with reliance; the title of a task is its name in capital letters."""
     runs = [
         run_record(
@@ -148,22 +126,20 @@ def summary_of(measured: Sequence[TaskOutcomes], heads: int = 24) -> pd.DataFram
     return summary_of_runs(collect_runs(runs, measured, titles), effects_of(measured))
 
 
-def kept(fraction: str, heads: int = 24) -> int:
+def kept(fraction, heads=24):
     return floor(heads * Fraction(fraction))
 
 
-def _replacement(fraction: str, order: str) -> dict[str, str | None]:
+def _replacement(fraction, order):
     return {
         "constant": None if fraction == "1" else "average",
         "order": None if fraction in ("0", "1") else order,
     }
 
 
-def summary_row(
-    fraction: str, mean: float | None, half: float | None = 0.013, heads: int = 24, **columns: Any
-) -> dict[str, Any]:
+def summary_row(fraction, mean, half=0.013, heads=24, **columns):
     """A row of a summary, or of a grid if it has a `line`; all that is not known is None; `half` is of the interval."""
-    row: dict[str, Any] = dict.fromkeys(GRID_COLUMNS if "line" in columns else SUMMARY_COLUMNS)
+    row = dict.fromkeys(GRID_COLUMNS if "line" in columns else SUMMARY_COLUMNS)
     row |= {
         "model": "m",
         "task": "t",
@@ -184,17 +160,12 @@ def summary_row(
     return row | columns
 
 
-def frame_of(
-    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str] = SUMMARY_COLUMNS
-) -> pd.DataFrame:
+def frame_of(rows, columns=SUMMARY_COLUMNS):
     """Return rows as a table has them when it is read, by default those of a summary."""
-    frame: pd.DataFrame = pa.Table.from_pylist(
-        list(rows), schema=pa.schema(list(columns.items()))
-    ).to_pandas()
-    return frame
+    return pa.Table.from_pylist(list(rows), schema=pa.schema(list(columns.items()))).to_pandas()
 
 
-def head_rows(*epochs: Iterable[float], heads: int = 5) -> pa.Table:
+def head_rows(*epochs, heads=5):
     """The table of λ or of other weights: the values of all heads after each epoch, layer by layer."""
     rows = [
         {"epoch": epoch, "layer": place // heads, "head": place % heads, "value": value}
@@ -204,10 +175,10 @@ def head_rows(*epochs: Iterable[float], heads: int = 5) -> pa.Table:
     return pa.Table.from_pylist(rows)
 
 
-def grid_view(tasks: Mapping[str, str] | Sequence[str] = ("t",), **fields: Any) -> GridView:
+def grid_view(tasks=("t",), **fields):
     """The view of a grid with one model, averages and the order of λ; tasks by name, or with their corpus."""
     corpora = dict(tasks) if isinstance(tasks, Mapping) else dict.fromkeys(tasks, "texts")
-    view: dict[str, Any] = {
+    view = {
         "name": "grid",
         "title": "Grid",
         "models": ("m",),
@@ -219,7 +190,7 @@ def grid_view(tasks: Mapping[str, str] | Sequence[str] = ("t",), **fields: Any) 
     return GridView(**view | fields)
 
 
-def concluded(outcomes: Sequence[TaskOutcomes], *margins: str, **grid: Any) -> Any:
+def concluded(outcomes, *margins, **grid):
     """The claims of one grid of a model with 16 heads, by default at a margin of 10%: the table, and the conclusion."""
     fields = {
         "fractions": ("1", "1/2", "1/8", "0"),
@@ -235,6 +206,6 @@ def concluded(outcomes: Sequence[TaskOutcomes], *margins: str, **grid: Any) -> A
     return frame, conclusion_of(frame, tasks_of(*study), study[-1], pd.DataFrame(columns=["p"]))
 
 
-def claims_on(frame: pd.DataFrame, task: str | None = None) -> pd.DataFrame:
+def claims_on(frame, task=None):
     """The claims on a task by itself, or else those on all tasks together."""
     return frame[frame["task"].isna() if task is None else frame["task"].eq(task)]

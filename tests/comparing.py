@@ -1,8 +1,5 @@
 """Whether two runs of a workflow came to the same results, and whether everything that one left is intact."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 from papa.commands.inspect import READERS, inspect
 from papa.files import read_provenance, read_table
 
@@ -11,7 +8,7 @@ PASSING = (".log", "/.lock", "/plan.json", "/.snakemake_timestamp")
 """What tells of runs, and so differs from run to run."""
 
 
-def same_results(one: Path, two: Path) -> None:
+def same_results(one, two):
     """Assert that two folders contain the same: files of the same names, the same numbers in them.
 
     Tables have the same rows and provenance, other files the same bytes; of figures and pages only the names are
@@ -26,7 +23,7 @@ def same_results(one: Path, two: Path) -> None:
     assert not differ, f"{one} and {two} differ in {', '.join(differ)}"
 
 
-def all_intact(folder: Path) -> None:
+def all_intact(folder):
     """Assert that every file below a folder that a finished job may have left is what was written."""
     for name in results_in(folder):
         path = folder / name
@@ -38,7 +35,7 @@ def all_intact(folder: Path) -> None:
             assert (shown := inspect(path))["intact"], shown["damage"]
 
 
-def results_in(folder: Path) -> Iterator[str]:
+def results_in(folder):
     """Names of the files below a folder, without logs and plans."""
     for path in folder.rglob("*"):
         own = path.parent.name in ("jobs", "studies")  # they have the path of the folder
@@ -46,7 +43,7 @@ def results_in(folder: Path) -> Iterator[str]:
             yield path.relative_to(folder).as_posix()
 
 
-def _content(path: Path) -> str | bytes:
+def _content(path):
     if path.suffix == ".parquet":  # as text, in which what is not a number equals itself
         return f"{read_provenance(path)} {read_table(path).to_pydict()}"
     return b"" if path.suffix in DRAWN else path.read_bytes()

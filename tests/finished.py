@@ -1,11 +1,9 @@
 """Finished results of a made-up config, written by the library without any model: the input of a report."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -22,7 +20,7 @@ from papa.files import write_table
 from papa.plan.study import Plan
 from papa.results.finished import Finished
 from papa.results.report import write_report
-from papa.stages import AnyJob, Job, Report
+from papa.stages import Job, Report
 
 LAYERS = 3
 HEADS = 5
@@ -48,7 +46,7 @@ ENDS = {
     "constants": ["average", "zeros"],
     "fractions": ["1", "0"],
 }
-CONFIG: dict[str, Any] = {
+CONFIG = {
     "name": "made",
     "floors": ["zeros"],
     "run": {
@@ -84,11 +82,11 @@ class Skill:
     usual: float = 0.5
 
     @property
-    def gold(self) -> np.ndarray:
+    def gold(self):
         """The labels of the validation examples, int16; those of the first label are the easy ones and come first."""
         return (np.arange(EXAMPLES) >= round(self.usual * EXAMPLES)).astype(np.int16)
 
-    def after(self, variant: Variant) -> float:
+    def after(self, variant):
         """The score of a variant. The heads that are replaced first cost little, least in the order of λ."""
         if variant.constant is None:
             return self.original
@@ -108,7 +106,7 @@ CHANCE = Skill(original=0.5, replaced=0.5, context_free=0.5)
 class Made(Plan):
     """A plan whose texts and models are made up."""
 
-    def data(self, corpus: str) -> Prepared:
+    def data(self, corpus):
         tasks = {name: task for name, task in self.config.tasks.items() if task.corpus == corpus}
         columns = {"first": "f", **{f"label {task}": task for task in tasks}}
         facts = {"rows": {"train": 1024, "validation": EXAMPLES}, "rows_available": {"train": 2048}}
@@ -120,20 +118,20 @@ class Made(Plan):
         facts |= {"labels": labels, "characters": dict.fromkeys(("train", "validation"), 9)}
         return Prepared(str(self.cache / "data" / f"{corpus}.parquet"), "k", facts)
 
-    def model(self, name: str) -> ModelFiles:
+    def model(self, name):
         return ModelFiles("", name)
 
-    skills: Mapping[str, Skill] = SKILLS
+    skills = SKILLS
 
-    def skill(self, task: str) -> Skill:
+    def skill(self, task):
         return self.skills.get(task, Skill())
 
-    def taught(self, task: str) -> list[int]:
+    def taught(self, task):
         first = floor(1024 * Fraction(self.skill(task).usual))
         return [first, 1024 - first]
 
 
-def write_results(folder: Path, skills: Mapping[str, Skill] = SKILLS, **changes: Any) -> Finished:
+def write_results(folder, skills=SKILLS, **changes):
     """Write all that the report of a changed `CONFIG` reads; tasks without a skill have the usual one."""
     config = Config.model_validate(CONFIG | changes)
     plan = Made(config, folder / "results" / config.name)
@@ -161,19 +159,19 @@ def write_results(folder: Path, skills: Mapping[str, Skill] = SKILLS, **changes:
     return Finished(config, plan.results, plan.jobs, data)
 
 
-def report_job(finished: Finished) -> AnyJob:
+def report_job(finished):
     """The job of the report of results."""
     settings = Report(config=finished.config.shown())
     return Job(settings, {"artefacts": "a"}, {}, "made-from", str(finished.folder / "report"))
 
 
-def page_of(finished: Finished) -> str:
+def page_of(finished):
     """Write the report; return the page."""
     write_report(report_job(finished), finished)
     return (finished.folder / "report" / "index.html").read_text(encoding="utf-8")
 
 
-def averages() -> papa.Constants:
+def averages():
     """Averages with another entry at each [layer, head, query, key]; no example has slots 2 and 4 both."""
     count = torch.full((SLOTS, SLOTS), 50)
     count[2, 4] = count[4, 2] = 0
@@ -181,17 +179,17 @@ def averages() -> papa.Constants:
     return papa.Constants((mean * count).double(), count, 50)
 
 
-def learned(seed: int, head: int) -> float:
+def learned(seed, head):
     """λ of a head, counted from 0 over all layers, after the last epoch."""
     swap = head + (seed > 0) * (-1) ** head  # with other seeds, neighbours change places
     return 0.5 + (swap - LAYERS * HEADS // 2) / 1000
 
 
-def _weights(seed: int) -> list[float]:
+def _weights(seed):
     return [learned(seed, head) for head in range(LAYERS * HEADS)]
 
 
-def _write_probe(job: AnyJob, skill: Skill) -> None:
+def _write_probe(job, skill):
     """The predictions of one probe on every validation example."""
     about = job.about
     constant = about["constant"]
@@ -214,7 +212,7 @@ def _write_probe(job: AnyJob, skill: Skill) -> None:
     write_table(pa.table(columns), job.output, facts, job.record)
 
 
-def _write_texts(plan: Made) -> None:
+def _write_texts(plan):
     """The table of each corpus; every second validation row is in the subset with the hostile name."""
     for corpus in plan.config.corpora_run:
         names = np.where(np.arange(EXAMPLES) % 2, SUBSET, "position").tolist()
@@ -228,7 +226,7 @@ def _write_texts(plan: Made) -> None:
         write_table(pa.table(columns), plan.data(corpus).path, plan.data(corpus).facts)
 
 
-def _write_tokens(job: Any) -> None:
+def _write_tokens(job):
     """Examples with special tokens in the first and the last slot; with more slots, more are cut."""
     slots = [[0, 1, 2, SLOTS - 1], [0, 1, 4, 5, SLOTS - 1]]
     integers = pa.list_(pa.int32())

@@ -132,7 +132,7 @@ def workflow_of(is_main_process=True):
 class Copy:
     """A copy of the repository's workflow in another folder."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder):
         self.folder = folder
 
     def copied(self, folder):
@@ -212,7 +212,7 @@ class Copy:
         }
 
 
-def copy_of_repository(folder: Path) -> Copy:
+def copy_of_repository(folder):
     for part in ("papa", "workflow", "config"):
         shutil.copytree(
             REPOSITORY / part, folder / part, ignore=shutil.ignore_patterns("__pycache__")
@@ -224,7 +224,7 @@ def copy_of_repository(folder: Path) -> Copy:
     return Copy(folder)
 
 
-def first_rows(folder: Path, name: str, train=60, validation=30):
+def first_rows(folder, name, train=60, validation=30):
     """Write the first rows of a corpus of the demo to a folder; returns the corpus of a config."""
     files = {}
     for split, rows in (("train", train), ("validation", validation)):
@@ -241,7 +241,7 @@ def first_rows(folder: Path, name: str, train=60, validation=30):
     return demo["corpora"][name] | {"files": files}
 
 
-def write_model(folder: Path, seed=0):
+def write_model(folder, seed=0):
     """A BERT of 2 layers and 2 heads with random weights, and a tokenizer that knows `WORDS`."""
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -275,13 +275,13 @@ def write_model(folder: Path, seed=0):
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
 
 
-def write_inputs(folder: Path):
+def write_inputs(folder):
     """The model and the data of `CONFIG`, below a folder."""
     write_model(folder / "models/tiny")
     write_data(folder / "data")
 
 
-def write_data(folder: Path):
+def write_data(folder):
     """Sentences with two labellings, as CSV; words with tags, as JSON lines."""
     chance = random.Random(0)
     folder.mkdir(exist_ok=True)

@@ -7,9 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
 PACKAGES = "slurmctld slurmd slurm-client munge"
@@ -20,7 +18,7 @@ STOPPING = 10.0
 """Most seconds until the daemons are ready, and until they end."""
 
 
-def missing() -> list[str]:
+def missing():
     """The commands of SLURM that this machine does not have."""
     return [command for command in COMMANDS if shutil.which(command, path=_path()) is None]
 
@@ -28,37 +26,37 @@ def missing() -> list[str]:
 class Cluster:
     """A running SLURM; `environment` is what its commands need in theirs."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder):
         self.folder = folder
         path = f"{folder / 'bin'}{os.pathsep}{_path()}"
         self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": path}
 
-    def command(self, *arguments: str) -> str:
+    def command(self, *arguments):
         done = self.run(*arguments)
         assert done.returncode == 0, f"{' '.join(arguments)}: {done.stderr}"
         return done.stdout
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments):
         environment = os.environ | self.environment
         return subprocess.run(
             arguments, env=environment, capture_output=True, text=True, timeout=60
         )
 
-    def running(self) -> dict[str, str]:
+    def running(self):
         """Ids of the running jobs, with what snakemake calls each: rule and wildcards."""
         lines = self.command(
             "squeue", "--noheader", "--states=RUNNING", "--format=%i %k"
         ).splitlines()
         return dict(line.split(maxsplit=1) for line in lines)
 
-    def logs(self) -> str:
+    def logs(self):
         return "\n".join(
             path.read_text(errors="replace")[-2000:] for path in self.folder.glob("*.log")
         )
 
 
 @contextmanager
-def one_node(folder: Path) -> Iterator[Cluster]:
+def one_node(folder):
     """Start the daemons with all that they write in `folder`; stop them at the end, whatever happened."""
     cluster = Cluster(folder)
     (folder / "munge.key").write_bytes(secrets.token_bytes(128))
@@ -72,7 +70,7 @@ def one_node(folder: Path) -> Iterator[Cluster]:
     )
     step.chmod(0o755)
     places = {name: folder / f"munged.{name}" for name in ("pid", "seed", "log")}
-    started: list[subprocess.Popen[bytes]] = []
+    started = []
     try:
         # --force: it would refuse a folder below one that others may write to
         munged = [
@@ -102,7 +100,7 @@ def one_node(folder: Path) -> Iterator[Cluster]:
         _stop(cluster, started)
 
 
-def _configuration(folder: Path) -> str:
+def _configuration(folder):
     """A node of CPUS and MEMORY, whatever this machine has; no accounting, no cgroups, nothing in /etc or /var."""
     user = getpass.getuser()
     host = socket.gethostname().split(".")[0]
@@ -143,11 +141,11 @@ PartitionName=all Nodes={_node()} Default=YES MaxTime=INFINITE State=UP
 """
 
 
-def _node() -> str:
+def _node():
     return "node"
 
 
-def _free_ports(number: int) -> list[int]:
+def _free_ports(number):
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
     ports = [one.getsockname()[1] for one in held]
     for one in held:
@@ -155,18 +153,18 @@ def _free_ports(number: int) -> list[int]:
     return ports
 
 
-def _path() -> str:
+def _path():
     """PATH with the folders of daemons, which not every user has there."""
     return os.pathsep.join(
         [os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"]
     )
 
 
-def _is_idle(cluster: Cluster) -> bool:
+def _is_idle(cluster):
     return cluster.run("sinfo", "--noheader", "--format=%T").stdout.strip() == "idle"
 
 
-def _wait(ready, cluster: Cluster, started: list[subprocess.Popen[bytes]]) -> None:
+def _wait(ready, cluster, started):
     end = time.monotonic() + STARTING
     while not ready():
         ended = [daemon.args[0] for daemon in started if daemon.poll() is not None]
@@ -176,7 +174,7 @@ def _wait(ready, cluster: Cluster, started: list[subprocess.Popen[bytes]]) -> No
         time.sleep(0.2)
 
 
-def _stop(cluster: Cluster, started: list[subprocess.Popen[bytes]]) -> None:
+def _stop(cluster, started):
     if len(started) == 3 and started[1].poll() is None:
         # jobs are processes of the node, which would outlive its daemon
         cluster.run("scancel", "--signal=KILL", "--full", f"--user={getpass.getuser()}")

@@ -11,7 +11,6 @@ import os
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -52,11 +51,11 @@ class MixedDevices(RuntimeError):
 class FakeDevice:
     """The counts of one device; `installed` returns it. `waits` counts by line the reads for which the host waits."""
 
-    def __init__(self) -> None:
-        self.waits: Counter[str] = Counter()
+    def __init__(self):
+        self.waits = Counter()
 
     @contextmanager
-    def counting(self) -> Iterator[Counter[str]]:
+    def counting(self):
         """Count only what happens inside the `with` block."""
         self.waits.clear()
         yield self.waits
@@ -66,7 +65,7 @@ class RealDevice(FakeDevice):
     """A GPU. Its waits are those that torch warns of."""
 
     @contextmanager
-    def counting(self) -> Iterator[Counter[str]]:
+    def counting(self):
         self.waits.clear()
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
@@ -228,7 +227,7 @@ LIBRARY = (
 
 
 @contextmanager
-def installed() -> Iterator[FakeDevice]:
+def installed():
     """Let the device count and check inside the `with` block, and return its counts."""
     with Dispatching() if NAME == FAKE else nullcontext(), DEVICE.counting():
         yield DEVICE

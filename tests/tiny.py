@@ -86,6 +86,11 @@ def without_labels(task, metric):
     return kept | {"metric": metric}
 
 
+def with_a_flipped_bit(content, place):
+    """The content of a file in which one bit of the byte at a place is another."""
+    return content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :]
+
+
 def corpus_of(**keys):
     """The corpus with these keys, which choose its kind."""
     return TypeAdapter(Corpus).validate_python(keys)

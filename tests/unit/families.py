@@ -217,6 +217,11 @@ def only(*families):
     return pytest.mark.parametrize("family", families, indirect=True)
 
 
+def rows_of(inputs, rows):
+    """The inputs of some rows."""
+    return {name: values[rows] for name, values in inputs.items()}
+
+
 def real(hidden, inputs):
     return hidden.transpose(1, 2)[inputs["attention_mask"].bool()]
 

@@ -11,6 +11,7 @@ import torch
 from random_models import random_model
 from refusals import input_error
 from sizes import TRAIN
+from tiny import with_a_flipped_bit
 
 from papa.config.settings import Machine
 from papa.method import (
@@ -228,7 +229,7 @@ def test_nothing_damaged_is_trusted(always, tmp_path, caplog):
         b"",
         intact[:-1],
         intact + b"0",
-        intact[:-1] + bytes([intact[-1] ^ 4]),
+        with_a_flipped_bit(intact, len(intact) - 1),
         bytes(len(intact)),
     ):
         caplog.clear()

@@ -16,6 +16,7 @@ from families import (
     only,
     random_model,
     real,
+    rows_of,
     states_of,
     stock,
     stock_attention,
@@ -113,7 +114,7 @@ def test_replaced_heads_follow_the_formula(row):
 def test_constants_that_are_the_texts_own_attention_change_nothing(row):
     model, inputs, _, ours = row
     for place in (0, 1, 5):
-        text = {name: values[place : place + 1] for name, values in inputs.items()}
+        text = rows_of(inputs, [place])
         attention = stock_attention(model, text)[0]
         expected = states_of(model, text)
         for options in (
@@ -129,10 +130,7 @@ def test_averages_are_those_of_collected_attention(row):
     model, inputs, _, ours = row
     mask = inputs["attention_mask"].double()
     both = mask[:, :, None] * mask[:, None, :]
-    halves = [
-        {name: values[part] for name, values in inputs.items()}
-        for part in (slice(0, 4), slice(4, None))
-    ]
+    halves = [rows_of(inputs, part) for part in (slice(0, 4), slice(4, None))]
     constants = papa.average_attention(ours, halves)
     close(constants.sum, (stock_attention(model, inputs).double() * both[:, None, None]).sum(0))
     assert not ours.causal or not constants.sum.triu(1).any()

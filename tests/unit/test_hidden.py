@@ -10,6 +10,7 @@ import torch
 from families import only, real
 from refusals import input_error
 from sizes import CHANNELS, CORPUS_SLOTS, HEADS, LAYERS, VOCABULARY
+from tiny import with_a_flipped_bit
 
 import papa
 from papa.data.tokens import Tokens
@@ -66,10 +67,7 @@ def test_damage_is_found_when_hidden_states_are_read(tiny, corpus, tokens):
     with pytest.raises(OSError, match="of another file"), StoredStates.opened(path):
         raise OSError(errno.ENOSPC, "no space left for an output, of another file")
 
-    def changed(at):
-        path.write_bytes(content[:at] + bytes([content[at] ^ 8]) + content[at + 1 :])
-
-    changed(place)
+    path.write_bytes(with_a_flipped_bit(content, place))
     with StoredStates.opened(path) as states:
         states.read(torch.tensor([4, 6]), train)
         with pytest.raises(
@@ -77,7 +75,7 @@ def test_damage_is_found_when_hidden_states_are_read(tiny, corpus, tokens):
         ):
             states.read(torch.tensor([5]), train)
     read_index(path)  # only checksums of the whole
-    changed(end + 1)
+    path.write_bytes(with_a_flipped_bit(content, end + 1))
     with (
         pytest.raises(DamagedArtefact, match=r"is damaged \(its checksums have changed"),
         StoredStates.opened(path),

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 import torch
-from families import stock
+from families import rows_of, stock
 
 import papa
 from papa.config.variant import TIED, Constant
@@ -27,10 +27,6 @@ def both(request, model, inputs):
 
 def heads_of(model):
     return model.layers, model.heads
-
-
-def row_of(inputs, row):
-    return {name: values[row : row + 1] for name, values in inputs.items()}
 
 
 @pytest.mark.parametrize("kind", TIED)
@@ -90,7 +86,7 @@ def test_outputs_of_the_text_itself_change_nothing(both, replaced):
         "mixed": {"mixing": torch.full(heads_of(model), 0.3)},
     }
     for row in range(len(inputs["input_ids"])):
-        text = row_of(inputs, row)
+        text = rows_of(inputs, [row])
         outputs = papa.average_attention(model, [text], "mean-output")
         with torch.no_grad():
             states = (

@@ -6,7 +6,7 @@ from itertools import product
 import jobs
 import pytest
 import torch
-from families import stock, texts
+from families import rows_of, stock, texts
 from refusals import input_error
 from sizes import HEADS, LAYERS, TRAIN
 from torch.nn.functional import cross_entropy
@@ -137,7 +137,7 @@ def test_each_example_of_a_batch_can_have_gates_of_its_own(name):
         )[-1]
         alone = [
             model.run(
-                model.pack({key: values[row : row + 1] for key, values in inputs.items()}),
+                model.pack(rows_of(inputs, [row])),
                 model.replacement(matrices, mixing=gates[:, row]),
             )[-1]
             for row in range(len(packed.lengths))

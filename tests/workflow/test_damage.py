@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny import CONFIG
+from tiny import CONFIG, with_a_flipped_bit
 
 from papa.config.reading import config_of
 from papa.errors import InputError
@@ -46,12 +46,11 @@ def damages(path):
     """What may be found in place of a file."""
     content = path.read_bytes()
     middle = len(content) // 2
-    edited = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
     contents = {
         "cut in the middle": content[:middle],
         "cut at the end": content[:-2],
         "emptied": b"",
-        "edited": edited,
+        "edited": with_a_flipped_bit(content, middle),
     }
     alike = next(
         other

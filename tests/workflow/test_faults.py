@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 from comparing import all_intact, results_in, same_results
-from tiny import CONFIG, REPOSITORY, Copy, with_keys, workflow_of
+from tiny import CONFIG, REPOSITORY, Copy, with_a_flipped_bit, with_keys, workflow_of
 
 from papa.run.start import planned
 
@@ -359,8 +359,7 @@ def test_a_strange_machine(computed, tmp_path, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
 
     summary = study.folder / RESULTS / "tables/summary.parquet"
-    content = summary.read_bytes()
-    summary.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
+    summary.write_bytes(with_a_flipped_bit(summary.read_bytes(), 200))
     process = subprocess.run(command, **study.settings(), capture_output=True)
     fails(process, f"Error: the results were not printed; `papa inspect {RESULTS}` prints them.")
 

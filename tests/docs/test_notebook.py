@@ -56,5 +56,5 @@ def test_the_answers_are_those_that_are_known(executed):
         all(abs(score - scores[0]) < 0.01 for score in scores[:10]) and scores[10] < scores[0] - 0.5
     )
     (study,) = [text for text in shown if text.startswith("<papa.Study")]
-    interval = re.search(r"reliance is \S+ \(95% interval (-?[0-9]+) to ", study)
+    interval = re.search(r"a reliance of \S+ \((-?[0-9]+) to ", study)
     assert interval and int(interval[1]) > 0

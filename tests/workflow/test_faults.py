@@ -171,7 +171,7 @@ FAULTS = {
         "plan.json could not be written (File too large), and the partial file was removed",
     ),
     "no space": (full_disk(0), "No space left on device"),
-    "no space for hidden states": (full_disk(36), " free; lower `train_limit`"),
+    "no space for hidden states": (full_disk(40), " free; lower `train_limit`"),
     "another run": (
         held(str(RESULTS)),
         f"Error: another run is writing to {RESULTS}; wait for it, or give this config another name or folder.",

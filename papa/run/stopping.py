@@ -22,6 +22,8 @@ def stop_once(on_stop: Callable[[], None] = lambda: None) -> None:
         nonlocal stopping
         if not stopping:
             stopping = True
+            # an object that was just being made, such as a progress bar, may fail when it is deleted
+            sys.unraisablehook = lambda _: None
             on_stop()
             raise KeyboardInterrupt
 

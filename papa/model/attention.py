@@ -59,7 +59,7 @@ class SoftmaxCalls:
 
     Args:
         numbers: the index of each call among all calls of softmax in a pass.
-        candidates: number of calls in a pass whose result has the shape of attention.
+        candidates: number of calls in a pass whose result has the shape of attention with all heads of a layer.
         axes: the axes of examples, heads, queries and channels in each product of attention and values.
         windows: the number of keys that a query sees at most; None if it sees all earlier ones, or all.
     """

@@ -279,13 +279,13 @@ class Trial:
         if len(sees_later) > 1:
             raise InputError(f"only some layers of {self.name} see later tokens.")
         layers = len(recorded)
+        per_layer = heads.pop()
         calls = SoftmaxCalls(
             numbers=tuple(call.number for call in recorded),
-            candidates=candidates,
+            candidates=candidates[per_layer],
             axes=tuple(call.axes for call in recorded),
             windows=(None,) * layers,
         )
-        per_layer = heads.pop()
         indices = tuple(range(layers))
         return AttentionFacts(layers, per_layer, per_layer, indices, not sees_later.pop(), calls)
 

@@ -9,6 +9,7 @@ it, too; `SoftmaxCalls` has the numbers of those that compute attention.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -56,8 +57,8 @@ class SoftmaxMode(TorchFunctionMode, ABC):
         self.session = session
         self.softmaxes = 0
         """Number of calls of softmax in this pass."""
-        self.candidates = 0
-        """Number of those whose result has the shape of attention."""
+        self.candidates = Counter[int]()
+        """Numbers of those whose result has the shape of attention, by the number of its heads."""
         self.awaited: list[Tensor] = []
         """The attention of the last layer, and what was made from it, until it is multiplied by the values."""
         self.attention = torch.zeros(0)
@@ -98,7 +99,8 @@ class SoftmaxMode(TorchFunctionMode, ABC):
         if function in SOFTMAX and self.session.examples is not None:
             self.softmaxes += 1
             attention = by_head(result, self.session.layout)
-            self.candidates += attention is not None
+            if attention is not None:
+                self.candidates[attention.shape[1]] += 1
             return self.after_softmax(self.softmaxes - 1, result, attention)
         is_tensor = place is not None and isinstance(result, Tensor)
         if is_tensor and self.is_still_attention(result):
@@ -150,7 +152,7 @@ class SoftmaxReplacer(SoftmaxMode):
         session = self.session
         layer = session.calls
         numbers = session.softmax_calls.numbers
-        if self.candidates > session.softmax_calls.candidates:
+        if self.candidates[session.known.heads] > session.softmax_calls.candidates:
             raise InputError(
                 "Attention was computed more often than the model has layers, perhaps because a hook called another "
                 "model; call it before or afterwards."
@@ -211,10 +213,12 @@ class Recorded:
     attention: Tensor
 
 
-def recorded_calls(session: Session, run: Callable[[], object]) -> tuple[list[Recorded], int]:
+def recorded_calls(
+    session: Session, run: Callable[[], object]
+) -> tuple[list[Recorded], Counter[int]]:
     """Run a model once, and return the calls of softmax whose result is multiplied by values.
 
-    The second result is the number of all calls whose result has the shape of attention.
+    The second result has the numbers of all calls whose result has the shape of attention, by the number of its heads.
     """
     recorder = SoftmaxRecorder(session)
     catching = session.catching

@@ -39,8 +39,8 @@ MEAN = "mean reliance"
 TITLE = "What is lost with every head replaced"
 CAPTION = (
     "Each dot is a reliance. 0%: a score like that of the original; 100%: a score like that of the context-free floor. "
-    "Lines are 95% intervals, and a triangle at the edge marks one that goes on. Right: what is lost, with its 95% "
-    "interval, of what attention contributes."
+    "Lines are 95% intervals, and a triangle marks one that is cut at the edge. Right: what is lost, with its "
+    "95% interval, of what attention contributes."
 )
 NOTE = f"{FORMULA} {POINTS_NOTE} In brackets: 95% intervals over {COVERED}."
 LINE_HEIGHT = 18

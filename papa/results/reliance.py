@@ -1,4 +1,4 @@
-"""What is lost when heads are replaced, what attention contributes, and their ratio, the reliance.
+"""The points lost when heads are replaced, those that attention contributes, and their ratio, the reliance.
 
 Three models are scored: the original, the one with constants, and context-free floors, in which no token sees another.
 Lost = original - constants. Contributed by attention = original - floor. Reliance = lost / contributed: 0 if constants

@@ -175,8 +175,8 @@ class PseudoValues:
 
 
 @dataclass(frozen=True)
-class Effect:
-    """What a source of variance, or an interaction of several sources, adds to the variance of means.
+class VarianceTerm:
+    """The part of the variance of means that is due to a source, or to an interaction of several sources.
 
     Args:
         members: the sources: one for a main effect, several for an interaction.
@@ -237,17 +237,17 @@ class Spread:
             unseen = [UNSEEN_UNITS * (table.step / table.values.shape[3]) ** 2 for table in tables]
             units = _deviations_of_units(blocks, places)
         by_quantity = np.repeat(unseen, [len(table.values) for table in tables])
-        effects = [*_crossed_effects(blocks, places, by_quantity)]
+        terms = [*_crossed_terms(blocks, places, by_quantity)]
         for place, of_corpus in zip(places, corpora, strict=True):
-            effects += _row_effects(of_corpus, place.start, len(by_quantity))
-        squares = np.array([effect.square for effect in effects])
-        names = [[source in effect.members for source in SOURCES] for effect in effects]
+            terms += _row_terms(of_corpus, place.start, len(by_quantity))
+        squares = np.array([term.square for term in terms])
+        names = [[source in term.members for source in SOURCES] for term in terms]
         members = np.array(names, bool).reshape(-1, len(SOURCES))
         return cls(
             means=np.concatenate([block.mean((1, 2, 3)) for block in blocks]),
             squares=squares.reshape(-1, len(by_quantity), len(by_quantity)),
             signs=(-1.0) ** (members.sum(1) + 1),
-            freedoms=np.array([effect.freedom for effect in effects], float),
+            freedoms=np.array([term.freedom for term in terms], float),
             members=members,
             seeds=blocks[0].shape[2],
             units=units,
@@ -387,10 +387,10 @@ def _varied_axes(blocks: Sequence[np.ndarray]) -> list[int]:
     return [axis for axis in range(3) if min(block.shape[axis + 1] for block in blocks) > 1]
 
 
-def _crossed_effects(
+def _crossed_terms(
     blocks: Sequence[np.ndarray], places: Sequence[slice], unseen: np.ndarray
-) -> Iterator[Effect]:
-    """Yield the effects of orders, seeds and units, and their interactions.
+) -> Iterator[VarianceTerm]:
+    """Yield the terms of orders, seeds and units, and of their interactions.
 
     A value is the sum of the mean and of one effect for each subset A of the axes (analysis of variance, without
     replication). An effect of A has E entries, one for each combination of its indices, and each belongs to N / E of
@@ -419,7 +419,7 @@ def _crossed_effects(
             square[place, place] = flat @ flat.T * (total / flat.shape[1]) / freedom / total
             if axes == (UNITS,):
                 square[place, place] += np.diag(unseen[place])
-            yield Effect(tuple(SOURCES[axis] for axis in axes), square, freedom)
+            yield VarianceTerm(tuple(SOURCES[axis] for axis in axes), square, freedom)
 
 
 def _deviations_of_units(blocks: Sequence[np.ndarray], places: Sequence[slice]) -> np.ndarray:
@@ -432,8 +432,10 @@ def _deviations_of_units(blocks: Sequence[np.ndarray], places: Sequence[slice]) 
     return deviations
 
 
-def _row_effects(tables: Sequence[PseudoValues], first: int, quantities: int) -> Iterator[Effect]:
-    """Yield the effect of the choice of training rows of a corpus, and its part that is due to units.
+def _row_terms(
+    tables: Sequence[PseudoValues], first: int, quantities: int
+) -> Iterator[VarianceTerm]:
+    """Yield the term of the choice of training rows of a corpus, and its part that is due to units.
 
     With probes on R samples of the rows, the first is the covariance of their R means, with R - 1 degrees of freedom.
     The second is subtracted from it, because how samples differ on units is part of how units differ. Its degrees of
@@ -470,7 +472,7 @@ def _row_effects(tables: Sequence[PseudoValues], first: int, quantities: int) ->
     ):
         whole = np.zeros((quantities, quantities))
         whole[np.ix_(sampled, sampled)] = square
-        yield Effect(members, whole, free)
+        yield VarianceTerm(members, whole, free)
 
 
 def _effects(

@@ -62,7 +62,7 @@ class Study:
 
     @property
     def reliance(self) -> pd.DataFrame:
-        """What is lost with every head replaced, and reliance, with 95% intervals, on each task and its subsets."""
+        """The points lost with every head replaced, and the reliance, with 95% intervals, by task and subset."""
         path = self.folder / "tables" / "reliance.parquet"
         return (
             self._table("reliance")

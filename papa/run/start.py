@@ -253,7 +253,7 @@ def check_cache() -> None:
 
 @dataclass(frozen=True)
 class Planned:
-    """What the rules need to know of a study: planned by the main process, or read from the files that it wrote.
+    """The facts about a study that rules need: planned by the main process, or read from the files that it wrote.
 
     Args:
         folder: the folder of the study's results.

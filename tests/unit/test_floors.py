@@ -127,9 +127,10 @@ def test_heads_are_replaceable_if_they_are_against_each_floor(seed, margin):
     assert "floors" not in str(single[0][1]["notes"])
 
 
-def test_a_mean_over_tasks_covers_nearly_every_choice_of_floors():
+@pytest.mark.parametrize(("first", "second", "missed"), [(3, 4, 1e-2), (5, 6, 2e-3)])
+def test_a_mean_over_tasks_covers_nearly_every_choice_of_floors(first, second, missed):
     """It has the extreme floors of each task; in 20 pairs of tasks, another choice was wider by at most 0.009."""
-    tasks = [drawn(5, "a"), drawn(6, "b")]
+    tasks = [drawn(first, "a"), drawn(second, "b")]
 
     def mean(*floors):
         samples = [sample_of(task, *of) for task, of in zip(tasks, floors, strict=True)]
@@ -137,8 +138,8 @@ def test_a_mean_over_tasks_covers_nearly_every_choice_of_floors():
 
     every = mean((), ())
     chosen = [mean((first,), (second,)) for first, second in product(CONTEXT_FREE, repeat=2)]
-    assert every.low <= min(interval.low for interval in chosen) + 1e-2
-    assert every.high >= max(interval.high for interval in chosen) - 1e-2
+    assert every.low <= min(interval.low for interval in chosen) + missed
+    assert every.high >= max(interval.high for interval in chosen) - missed
     assert any(every.mean == pytest.approx(interval.mean) for interval in chosen)
 
 

@@ -243,4 +243,4 @@ def test_few_logits_at_once_change_neither_losses_nor_the_gradient_of_a_batch(
         found.append((loss, mixing.grad, losses, slopes))
     assert max(batches) <= 29 and len(objective.divided(torch.arange(TRAIN))) > 9
     for whole, divided in zip(*found, strict=True):
-        torch.testing.assert_close(divided, whole, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(divided, whole, rtol=1.3e-6, atol=1e-6)

@@ -391,6 +391,23 @@ def test_another_model_cannot_be_called_by_a_hook():
         stock(**text)
 
 
+class Router(nn.Module):
+    """Chooses among seven experts for each token, and leaves the states as they are."""
+
+    def forward(self, states):
+        torch.softmax(states[..., :7], dim=-1)
+        return states
+
+
+def test_a_router_with_as_many_experts_as_tokens_is_no_attention():
+    stock = small_model("bloom").base_model
+    with papa.replaced_attention(stock, uniform(stock)):
+        expected = stock(**text_of(7)).last_hidden_state
+    stock.word_embeddings_layernorm = nn.Sequential(stock.word_embeddings_layernorm, Router())
+    with papa.replaced_attention(stock, uniform(stock)):
+        assert torch.equal(stock(**text_of(7)).last_hidden_state, expected)
+
+
 def test_eager_attention_that_differs_from_the_default_kernel_is_refused():
     """Falcon adds alibi twice if it is eager."""
     config = small_model("falcon").config

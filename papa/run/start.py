@@ -467,7 +467,7 @@ def show_results(results: Path) -> None:
     Raises:
         SystemExit: it could not be printed.
     """
-    if (results / "tables/summary.parquet").exists():
+    if (results / "tables/claims.json").exists():
         command = ["papa", "inspect", argument(results)]
         if subprocess.run([sys.executable, "-P", "-m", *command], check=False).returncode:
             raise SystemExit(

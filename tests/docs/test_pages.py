@@ -138,6 +138,19 @@ def test_the_python_of_the_readme_prints_what_it_says(capsys):
 
 
 @pytest.mark.slow
+def test_the_recipes_print_what_they_say(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").symlink_to(REPOSITORY / "data")
+    code = "\n".join(re.findall("```python\n(.*?)```", text_of("docs/recipes.md"), re.DOTALL))
+    exec(code, {})
+    comments = re.findall(r"^ *print\(.*\)  # (.*)$", code, re.MULTILINE)
+    expected = [line for comment in comments for line in re.split(r", (?=[a-z])", comment)]
+    assert len(expected) == 8
+    assert capsys.readouterr().out.splitlines() == expected
+    assert (tmp_path / "heads.svg").exists()
+
+
+@pytest.mark.slow
 def test_the_python_of_the_page_of_own_data_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").symlink_to(REPOSITORY / "data")

@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import re
+from itertools import chain
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +18,17 @@ from tiny import CONFIG as TINY
 from tiny import WORDS, write_data, write_model
 from torch.nn.functional import cross_entropy
 
-from benchmarks import compare, coverage, gpu, learning_rates, orders, parts, rehearse
+from benchmarks import (
+    articles,
+    compare,
+    coverage,
+    gpu,
+    layers,
+    learning_rates,
+    orders,
+    parts,
+    rehearse,
+)
 from papa.data.packed import Packed
 from papa.method.fitting import TrainingTask, drawn_rows, fit
 from papa.method.probes import SequenceProbe, TokenProbe
@@ -217,3 +229,48 @@ def test_a_learning_rate_is_chosen_on_held_out_training_rows(tmp_path, monkeypat
         values = [float(score) for score in scores]
         assert float(chosen) == learning_rates.RATES[values.index(max(values))]
     assert [row.split("|")[1].strip() for row in rows] == ["animals", "tags"]
+
+
+def test_articles_begin_at_titles_between_empty_lines():
+    lines = [
+        " \n",
+        " = One = \n",
+        " \n",
+        " a = b \n",
+        " = not a title = \n",
+        " \n",
+        " = Two = \n",
+        " \n",
+        " c \n",
+    ]
+    one, two = articles.articles(lines)
+    assert one == " = One = \n a = b \n = not a title = \n"
+    assert two == " = Two = \n c \n"
+
+
+def word_pieces(text, **_):
+    """A tokenizer like a decoder's: a word begins with the space before it, and has pieces of three letters."""
+    found = list(re.finditer(r" \w{1,3}|\w{1,3}", text))
+    return {
+        "offset_mapping": [piece.span() for piece in found],
+        "input_ids": [piece[0] for piece in found],
+    }
+
+
+def test_texts_of_an_article_begin_at_words_and_have_its_tokens():
+    article = " one twentyone three seventeen" * 200
+    texts = articles.pieces(article, word_pieces)
+    tokens = [word_pieces(text)["input_ids"] for text in texts]
+    together = list(chain.from_iterable(tokens))
+    assert len(texts) == 8
+    assert all(text.startswith(" ") for text in texts)
+    assert {*map(len, tokens)} <= {125, 126, 127}
+    assert together == word_pieces(article)["input_ids"][: len(together)]
+
+
+def test_the_list_of_a_layer_has_all_other_heads(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    layers.main(3, 2)
+    table = pd.read_csv(tmp_path / "layers/layer-1.csv")
+    assert table.to_numpy().tolist() == [[0, 0], [0, 1], [2, 0], [2, 1]]
+    assert len(list(tmp_path.glob("layers/*.csv"))) == 3

@@ -10,6 +10,9 @@ PYTHON ?= python3.11
 
 PYTEST := THREADS=$(THREADS) $(BIN)/python -m pytest --durations 10
 
+# The files that take longest come first, so that no worker waits for the other at the end.
+SLOW ?= tests/workflow/test_faults.py tests/slurm tests/docs tests/workflow tests
+
 TEST_PACKAGES := nbclient pytest pytest-xdist scikit-learn seqeval
 
 .PHONY: help demo test test-slow test-oldest test-newest lint fix docs constraints
@@ -31,7 +34,7 @@ test: lint
 	@$(PYTEST) -m "not slow" -n 2 --dist loadfile
 
 test-slow: $(READY)
-	@$(PYTEST) -m slow -n 2 --dist loadfile $(SLOW)
+	@$(PYTEST) -m slow -n 2 --dist loadfile --no-loadscope-reorder $(SLOW)
 
 # Each has an environment in build/, and installs only what is missing there. CI has no time for these.
 test-oldest: PINS := --constraint constraints-oldest.txt

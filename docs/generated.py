@@ -203,6 +203,70 @@ def draw() -> None:
         (DOCS / "figures" / f"{name}.svg").write_text(vlc.vegalite_to_svg(text), encoding="utf-8")
 
 
+IDEA = "figures/idea.svg"
+REST_OF_IDEA = re.compile(
+    r"(<!-- reliance: written by `make docs` -->\n).*?(<!-- end of reliance -->)", re.DOTALL
+)
+SHOWN_IN_IDEA = {"NER": "named entities", "SST-2": "sentiment", "MNLI": "inference"}
+"""Tasks of results.md whose reliance the first picture shows, and their names in it."""
+ZERO = 200
+PERCENT = 2.7
+"""The place of a reliance of 0 in the first picture, and the width of 1%."""
+
+
+def idea() -> str:
+    """The first picture, with the numbers of results.md."""
+    picture = (DOCS / IDEA).read_text(encoding="utf-8")
+    return REST_OF_IDEA.sub(lambda marks: f"{marks[1]}{measured_part()}{marks[2]}", picture)
+
+
+def measured_part() -> str:
+    """Draw the reliance of some tasks with its interval, and the points that they lose."""
+    bottom = 334
+    lines = [
+        _words(
+            20, 196, "3. Reliance is where constants score between original and floor.", bold=True
+        ),
+        _words(20, 214, "MiniLM with averages in all heads; lines are 95% intervals", grey=True),
+    ]
+    for percent, name in ((0, "original: 0%"), (100, "context-free floor: 100%")):
+        place = ZERO + PERCENT * percent
+        lines.append(_words(place, 240, name, anchor="middle"))
+        lines.append(
+            f'<line x1="{place}" y1="248" x2="{place}" y2="{bottom}" stroke="#888" stroke-dasharray="4 3"/>'
+        )
+    lines.append(_words(640, 240, "lost, of what attention contributes", grey=True))
+    rows = {task: cells for task, *cells in _cells("results.md", "| MNLI")}
+    for number, (task, name) in enumerate(SHOWN_IN_IDEA.items()):
+        *_, lost, contributed, reliance = rows[task]
+        middle, low, high = (
+            ZERO + PERCENT * float(percent) for percent in re.findall(NUMBERS, reliance)
+        )
+        height = 266 + 28 * number
+        lines.append(_words(20, height + 4, name))
+        lines.append(
+            f'<line x1="{low:.0f}" y1="{height}" x2="{high:.0f}" y2="{height}" stroke="#d55e00" stroke-width="2"/>'
+        )
+        lines.append(f'<circle cx="{middle:.0f}" cy="{height}" r="6" fill="#d55e00"/>')
+        points = f"{lost.split()[0]} of {contributed.split()[0]} points: {reliance}"
+        lines.append(_words(640, height + 4, points))
+    return "\n".join([*lines, ""])
+
+
+def _words(
+    left: float,
+    bottom: float,
+    words: str,
+    anchor: str = "start",
+    bold: bool = False,
+    grey: bool = False,
+) -> str:
+    return (
+        f'<text x="{left:.0f}" y="{bottom}" text-anchor="{anchor}" '
+        f'font-weight="{"bold" if bold else "normal"}" fill="{"#555" if grey else "#222"}">{words}</text>'
+    )
+
+
 PLACES = {
     "tokenize": (70, 130),
     "average": (210, 130),
@@ -277,6 +341,7 @@ PAGES = {
     "cli.md": commands,
     "error-rates.md": lambda: with_tables("error-rates.md"),
     "results.md": lambda: with_tables("results.md"),
+    IDEA: idea,
 }
 
 if __name__ == "__main__":

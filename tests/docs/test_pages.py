@@ -145,7 +145,7 @@ def test_the_recipes_print_what_they_say(capsys, tmp_path, monkeypatch):
     exec(code, {})
     comments = re.findall(r"^ *print\(.*\)  # (.*)$", code, re.MULTILINE)
     expected = [line for comment in comments for line in re.split(r", (?=[a-z])", comment)]
-    assert len(expected) == 8
+    assert len(expected) == 9
     assert capsys.readouterr().out.splitlines() == expected
     assert (tmp_path / "heads.svg").exists()
 

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import altair as alt
 import pandas as pd
 import typer.cli
 import vl_convert as vlc
@@ -20,7 +21,9 @@ from typer.testing import CliRunner
 
 from papa.config.reading import description_of, keys
 from papa.config.settings import Config
-from papa.results.forest import COLUMNS, SCORES, figure_of
+from papa.method.pictures import inline, styled
+from papa.results.figures import COLORS
+from papa.results.forest import AMOUNTS, COLUMNS, SCORES, figure_of
 from papa.results.reliance import RELIANCE
 from papa.stages import STAGES
 
@@ -203,6 +206,44 @@ def draw() -> None:
         (DOCS / "figures" / f"{name}.svg").write_text(vlc.vegalite_to_svg(text), encoding="utf-8")
 
 
+TASKS = ("MNLI", "CoLA", "SST-2", "MRPC", "NER", "POS")
+
+
+def points() -> str:
+    """Draw what is lost, of what attention contributes, in points: the paper's model of base size, and MiniLM."""
+    rows = reliances()["published"]
+    rows[list(AMOUNTS)] *= 100
+    rows = rows.replace([math.inf, -math.inf], math.nan)
+    panels = [
+        _panel(rows[rows["line"].eq(model)], title)
+        for model, title in {"RoBERTa BASE": "RoBERTa BASE (the paper)", "MiniLM": "MiniLM"}.items()
+    ]
+    chart = alt.hconcat(*panels, spacing=30).resolve_scale(x="shared", y="shared")
+    return vlc.vegalite_to_svg(styled(chart).to_json())
+
+
+def _panel(rows: pd.DataFrame, title: str) -> alt.LayerChart:
+    """A grey bar for what attention contributes to a task, and a blue one with its interval for what is lost."""
+    task = alt.Y("task:N", sort=TASKS, title=None, axis=alt.Axis(ticks=False, domain=False))
+    base = alt.Chart(inline(rows)).encode(y=task)
+    axis = alt.Axis(grid=False, tickCount=5)
+    contributed = base.mark_bar(height=15, color="#c9ced6").encode(
+        x=alt.X("contributed:Q", title="points", axis=axis)
+    )
+    lost = base.mark_bar(height=7, color=COLORS[0]).encode(x="lost:Q")
+    interval = base.mark_rule(strokeWidth=1.6).encode(x="lost_low:Q", x2="lost_high:Q")
+    digits = "0" if "paper" in title else ".1f"
+    amounts = f"format(datum.lost, '{digits}') + ' of ' + format(datum.contributed, '{digits}')"
+    end = "max(datum.contributed, datum.lost)"
+    words = (
+        base.transform_calculate(amounts=amounts, end=end)
+        .mark_text(align="left", dx=6)
+        .encode(x="end:Q", text="amounts:N")
+    )
+    drawn: alt.LayerChart = alt.layer(contributed, lost, interval, words)
+    return drawn.properties(width=300, title=title)
+
+
 IDEA = "figures/idea.svg"
 REST_OF_IDEA = re.compile(
     r"(<!-- reliance: written by `make docs` -->\n).*?(<!-- end of reliance -->)", re.DOTALL
@@ -342,6 +383,7 @@ PAGES = {
     "error-rates.md": lambda: with_tables("error-rates.md"),
     "results.md": lambda: with_tables("results.md"),
     IDEA: idea,
+    "figures/points.svg": points,
 }
 
 if __name__ == "__main__":

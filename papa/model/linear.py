@@ -1,10 +1,9 @@
-"""Linear layers with frozen weights, which can compute some of their outputs only."""
+"""Linear layers with frozen weights."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 
 
@@ -31,15 +30,6 @@ class FrozenLinear(nn.Linear):
         if self.transposed and name in state_dict:
             state_dict[name] = state_dict[name].t().contiguous()
         super()._load_from_state_dict(state_dict, prefix, *rest)
-
-
-def part_of(layer: nn.Linear, outputs: Tensor) -> nn.Linear:
-    """Return a layer that computes only these outputs."""
-    with torch.inference_mode(False):  # it may be made while scoring and used while training
-        outputs = outputs.clone()
-        return FrozenLinear(
-            layer.weight[outputs], None if layer.bias is None else layer.bias[outputs]
-        )
 
 
 def freeze_linears(model: nn.Module) -> None:

@@ -38,7 +38,7 @@ from papa.model.forms import (
     slots_limit,
 )
 from papa.model.linear import freeze_linears
-from papa.model.projections import PrunedProjection, prune_projections
+from papa.model.projections import prune_projections
 from papa.model.reference import Reference
 from papa.model.replacement import AnyConstants, Head, Keep, Replacement, replacement_of
 from papa.model.softmax import recorded_calls, window_of
@@ -334,15 +334,31 @@ class Trial:
         padding_before = self._choose_form(stock, batch)
         self._check_effect(batch)
         self.check_formula(batch)
-        self._prune(batch)
-        if self.facts.softmax is None:
-            self._check_pruning(batch)
+        self._check_pruning(batch)
         hidden = int(expected[-1].shape[-1])
         return Checked(self.form, self.facts, len(expected), hidden, padding_before)
 
     def _prune(self, batch: Packed) -> None:
         if self.facts.softmax is None:
             prune_projections(self.full, self.session, lambda: self.run(batch)[-1])
+
+    def _check_pruning(self, batch: Packed) -> None:
+        """Prune projections; raise `InputError` if that changes hidden states."""
+        constants = self._identity(batch)
+        every_other_layer = [head for head in self.every_head if head[0] % 2]
+        replacements = [self.replacement(constants, heads) for heads in (every_other_layer, None)]
+
+        def states() -> list[Tensor]:
+            return [state for each in replacements for state in self.run(batch, each)]
+
+        whole = states()
+        self._prune(batch)
+        difference = distance(states(), whole)
+        if not difference <= self.tolerance:
+            raise InputError(
+                f"hidden states of {self.name} change by {difference:.1e} (relative) if layers without attention "
+                "compute no query and no key."
+            )
 
     def _choose_form(self, stock: Mapping[Padding, Stock], batch: Packed) -> bool:
         """Choose the fastest correct form; return whether padding may precede the tokens."""
@@ -540,29 +556,6 @@ class Trial:
             raise InputError(
                 f"other parts of {self.name} than its attention also mix tokens, such as a convolution, "
                 "so it would not be free of context without attention."
-            )
-
-    def _check_pruning(self, batch: Packed) -> None:
-        """Raise `InputError` if pruned projections change hidden states."""
-        # covers different heads in each layer, groups with all heads replaced, and a single kept head
-        chosen = [
-            [(layer, head) for layer, head in self.every_head if (head + layer) % step]
-            for step in (2, 3, self.facts.heads)
-        ]
-        constants = self._identity(batch)
-        replacements = [self.replacement(constants, heads) for heads in (*chosen, self.every_head)]
-        pruned = [module for module in self.full.modules() if isinstance(module, PrunedProjection)]
-        states = []
-        for whole in (True, False):
-            for module in pruned:
-                module.whole = whole
-            states.append(
-                [state for replacement in replacements for state in self.run(batch, replacement)]
-            )
-        if not (difference := distance(states[1], states[0])) <= self.tolerance:
-            raise InputError(
-                f"hidden states of {self.name} change by {difference:.1e} (relative) if replaced heads "
-                "compute no query and no key."
             )
 
 

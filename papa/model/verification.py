@@ -97,10 +97,10 @@ def _verified(kind: str, full: PreTrainedModel) -> Verified:
 
 
 def _skipped_share(model: Model) -> float:
-    none = torch.zeros(0, dtype=torch.long)
     projections = [
         module for module in model.full.modules() if isinstance(module, PrunedProjection)
     ]
-    uses = [feeds for projection in projections for feeds in projection.feeds.values()]
-    possible = sum(int((feeds.queries.any(0) | feeds.keys.any(0)).sum()) for feeds in uses)
-    return sum(int((~feeds.needed(none)).sum()) for feeds in uses) / possible if possible else 0.0
+    uses = [uses for projection in projections for uses in projection.uses.values()]
+    possible = sum(int(each.scores.sum()) for each in uses)
+    skipped = sum(len(each.scores) - len(each.needed) for each in uses)
+    return skipped / possible if possible else 0.0

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING
 
 from papa.config.measures import MASKED, METRICS, NEXT
@@ -33,22 +32,14 @@ pos_tags""".split()
 """Usual names of a column of labels; no other column becomes a label without a question."""
 WORDS = {"words", "tokens", "form"}
 """Usual names of a column of lists of words."""
-PAIRS = "premise-hypothesis question-sentence question-answer question-passage query-passage first-second"
-"""Usual names of pairs of texts; names that differ only in 1 and 2, or in a final a and b, are a pair, too."""
-METADATA = re.compile(
-    "(.*_)?(ids?|idx|index|key|date|time|timestamp|created|url|links?|source|authors?|user|username|name|location|"
-    "place|country|city|region|timezone|language|lang|genre|domain|file|path|split|fold|parse)"
-)
-"""Names of columns that describe a text; none of them becomes a text without a question."""
+PAIRS = """premise-hypothesis sentence1-sentence2 sentence_a-sentence_b text1-text2 question1-question2
+question-sentence question-answer question-passage query-passage first-second""".split()
+"""Usual names of the two columns of pairs of texts."""
+TEXTS = {"text", "sentence", "review", "comment", "comment_text", "tweet", "content", "message"}
+TEXTS.update(*(pair.split("-") for pair in PAIRS))
+"""Usual names of columns of texts; no other column becomes a text without a question."""
 UNSPACED = "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
 """Letters of languages without spaces between words, such as Chinese, Japanese and Thai."""
-NO_WORD = re.compile(
-    r"(?i)\w+://.*|www\..*|\W*((mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?|jan(uary)?|feb(ruary)?|mar(ch)?|"
-    r"apr(il)?|may|june?|july?|aug(ust)?|sep(t|tember)?|oct(ober)?|nov(ember)?|dec(ember)?|[ap]m|utc|gmt|[ecmp][sd]t)\W*"
-)
-"""Parts of dates, and URLs."""
-SINGLE_WORD = re.compile(r"\S*[^\W\d_]\S*")
-"""A value without spaces, but with a letter."""
 SAMPLED_ROWS = 2000
 """Number of rows, evenly spaced, by which columns and slots are chosen."""
 MINIMUM_SLOTS = 16
@@ -320,8 +311,7 @@ def _metric(labels: Sequence[Sequence[str]], words: bool) -> tuple[str, str]:
 def roles_of(columns: Columns, given: Mapping[str, str]) -> dict[str, str]:
     """Return columns by role: first (and second) or words, and label.
 
-    Running text is a single column `text`. A text has several words, and its column is the only one, or two columns are
-    a known pair. A label has a usual name.
+    Running text is a single column `text`. Columns that are not `given` are chosen by their usual names.
 
     Raises:
         InputError: a column is missing, or a choice is not certain.
@@ -338,66 +328,20 @@ def roles_of(columns: Columns, given: Mapping[str, str]) -> dict[str, str]:
     if columns.is_list(label):
         words = _words(columns, lists, label, roles.pop("first", None))
         return {"words": words, **roles, "label": label}
-    others = [name for name in usable if name != label]
-    texts = [name for name in others if name not in lists and _has_texts(columns, name, given)]
-    return _texts(columns, texts, others, roles) | {"label": label}
+    taken = (label, *lists, *roles.values())
+    texts = [name for name in usable if name.lower() in TEXTS and name not in taken]
+    return _texts(columns, texts, roles) | {"label": label}
 
 
-def _texts(
-    columns: Columns, texts: Sequence[str], others: Sequence[str], given: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the columns of texts by role.
-
-    These are `given`, or the two of `texts` that are a known pair, or the only one if no other column makes it unsure.
-    """
-    if given:
-        left = [name for name in texts if name not in given.values()]
-        first = given.get("first") or _only(columns, left, "first", "a text")
-        return {"first": first, **given}
-    if len(texts) == 2:
+def _texts(columns: Columns, texts: Sequence[str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns of texts by role: those `given`, or the two of `texts` that are a pair, or the only one."""
+    if "first" in given:
+        return dict(given)
+    if len(texts) == 2 and not given:
         for first, second in (texts, texts[::-1]):
-            if _is_pair(first, second):
+            if f"{first}-{second}".lower() in PAIRS:
                 return {"first": first, "second": second}
-    first = _only(columns, texts, "first", "a text")
-    _check_text(columns, first, [name for name in others if name != first])
-    return {"first": first}
-
-
-def _has_texts(columns: Columns, name: str, given: Mapping[str, str]) -> bool:
-    """Return whether a column can have texts, by its name and most of its values."""
-    if METADATA.fullmatch(_plain(name)):
-        return False
-    return name in given.values() or bool(median(map(_is_text, _values(columns, name))))
-
-
-def _check_text(columns: Columns, first: str, others: Sequence[str]) -> None:
-    """Ask whether a column has texts if other columns could have its words, or the second texts of pairs."""
-    word = next((name for name in others if _has_words(columns, name)), None)
-    if word is not None and _repeats(columns, first):
-        fault = (
-            f"could have a word of a sentence in each row (in {word}), because most values of {first} repeat "
-            "(write such words as CoNLL)"
-        )
-        raise _question(columns, "first", fault)
-    for name in others:
-        if _is_pair(first, name) or _is_pair(name, first):
-            fault = f"could have texts in {first}, or pairs in {first} and {name}"
-            raise _question(columns, "first", fault)
-
-
-def _repeats(columns: Columns, name: str) -> bool:
-    """Return whether most values of a column are empty or equal another one, as names of sentences do."""
-    column = columns.table.column(name)
-    return 2 * len(column.unique()) <= len(column)
-
-
-def _has_words(columns: Columns, name: str) -> bool:
-    """Return whether a column has mostly single words, and is none that describes a text."""
-    if columns.is_list(name) or METADATA.fullmatch(_plain(name)):
-        return False
-    values = _values(columns, name)
-    words = [value for value in values if isinstance(value, str) and SINGLE_WORD.fullmatch(value)]
-    return 2 * len(words) > len(values)
+    return {"first": _only(columns, texts, "first", "texts"), **given}
 
 
 def _label(columns: Columns, usable: Sequence[str], lists: Sequence[str]) -> str:
@@ -407,33 +351,33 @@ def _label(columns: Columns, usable: Sequence[str], lists: Sequence[str]) -> str
         values = _values(columns, name)
         distinct = len(set(map(str, values)))
         # each label occurs twice on average, unless there are very few rows
-        if _plain(name) in LABELS and 2 * distinct <= max(len(values), 4):
+        if name.lower() in LABELS and 2 * distinct <= max(len(values), 4):
             named.append(name)
     if not lists:
         # a list of labels for each text is no label
         single = [name for name in named if not columns.is_list(name)]
-        return _only(columns, single, "label", "the label")
+        return _only(columns, single, "label", "labels")
     # tags may also come first
-    next_to_words = len(usable) == len(lists) == 2 and _plain(usable[0]) in WORDS
-    return _only(columns, usable[1:] if next_to_words else named, "label", "the label")
+    next_to_words = len(usable) == len(lists) == 2 and usable[0].lower() in WORDS
+    return _only(columns, usable[1:] if next_to_words else named, "label", "labels")
 
 
 def _words(columns: Columns, lists: Sequence[str], label: str, given: str | None) -> str:
-    """Return the column of words: the `given` one, or one with a usual name, or the only one that can be."""
+    """Return the column of words: the `given` one, or the one with a usual name."""
     others = [given] if given else [name for name in lists if name != label]
     if not any(map(columns.is_list, others)):
         raise InputError(
             f"{columns.source} has a list of labels for each text in column {label}, but papa predicts one class per "
             "text (no multi-label tasks); write one label per text."
         )
-    named = [name for name in others if _plain(name) in WORDS]
-    return given or _only(columns, named or others, "first", "the words")
+    named = [name for name in others if name.lower() in WORDS]
+    return given or _only(columns, named, "first", "words")
 
 
 def _only(columns: Columns, names: Sequence[str], role: str, meaning: str) -> str:
     if len(names) == 1:
         return names[0]
-    fault = f"has no column that is surely {meaning}"
+    fault = f"has no column with a usual name for {meaning}"
     if names:
         fault = f"could have {meaning} in {' or '.join(names[:3])}"
     raise _question(columns, role, fault)
@@ -449,19 +393,6 @@ def _question(columns: Columns, role: str, fault: str) -> InputError:
     )
 
 
-def _plain(name: str) -> str:
-    """Return a column's name in lower case, with _ between its parts: pairID is pair_id."""
-    return re.sub("[^a-z0-9]+", "_", re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()).strip("_")
-
-
-def _is_pair(first: str, second: str) -> bool:
-    a = _plain(first)
-    b = _plain(second)
-    numbered = "1" in a and a.replace("1", "2") == b
-    lettered = a.endswith("_a") and b == f"{a[:-1]}b"
-    return numbered or lettered or f"{a}-{b}" in PAIRS.split()
-
-
 def _values(columns: Columns, name: str) -> list[object]:
     """Return values of a column that are not empty, from evenly spaced rows; of lists, their items."""
     column = columns.table.column(name)
@@ -469,13 +400,3 @@ def _values(columns: Columns, name: str) -> list[object]:
     values = column.take(list(rows)).to_pylist()
     items = chain.from_iterable(row or () for row in values) if columns.is_list(name) else values
     return [value for value in items if value not in (None, "")] or [None]
-
-
-def _is_text(value: object) -> bool:
-    """Return whether a value has several words; dates, URLs, numbers, and lists written as text have none."""
-    if not isinstance(value, str) or re.fullmatch(r"\s*([\[{(].*[\]})])\s*", value, re.DOTALL):
-        return False
-    words = [word for word in value.split() if not NO_WORD.fullmatch(word)]
-    if len(words) > 1 and re.search(r"[^\W\d_]", "".join(words)):
-        return True
-    return len(re.findall(UNSPACED, value)) > 3

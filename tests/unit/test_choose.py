@@ -1,4 +1,4 @@
-"""What is chosen for a table: columns by their names and content, metric, slots; and what is asked instead."""
+"""What is chosen for a table: columns by their usual names, metric, slots; and what is asked instead."""
 
 import json
 import shutil
@@ -26,7 +26,6 @@ KINDS = {
         "words that differ",
         "the last of four",
     ],
-    "chinese": ["我们昨天和朋友吃饭", "非常好吃的鱼和汤", "太难吃了真的", "有座位点了鱼"],
     "sentence number": ["Sentence: 1", "Sentence: 1", "Sentence: 2", "Sentence: 2"],
     "first of each": ["Sentence: 1", "", "", ""],
     "word": ["soup", "film", "bridge", "again"],
@@ -88,12 +87,14 @@ def columns_of(header, source="train.csv"):
         ("text; labels:ints; id:hash", "?label"),  # GoEmotions: several labels for each text
         ("tokens:words; ner_tags:ints; langs:tags; spans:words", "tokens ner_tags"),  # WikiANN
         ("text", "text"),  # running text: WikiText, TinyStories
-        ("text1; text2:word; label:class", "?first"),  # the partner has single words; it is not left out silently
-        ("b_hypothesis; premise; hypothesis:long; label:class", "?first"),
+        ("text1; text2:word; label:class", "text1 text2 label"),  # the partner is not left out silently
+        ("review; premise; hypothesis:long; label:class", "?first"),
         ("hypothesis; premise:long; label:class", "premise hypothesis label"),
-        ("when:date; where:url; notes; label:class", "notes - label"),
+        ("when:date; where:url; notes; label:class", "?first"),  # names that nobody knows are asked for
+        ("Sentence; Label:class", "Sentence - Label"),
+        ("sentence_A; sentence_B:long; label:class", "sentence_A sentence_B label"),  # SICK
+        ("sentence; review:long; label:class", "?first"),
         ("tokens:list; label:class", "?first"),  # lists that were written as text
-        ("text:chinese; label:class", "text - label"),
         ("text; target:long", "?label"),  # a text to write, no class
         ("a:words; b:words; tags:tags", "?first"),
         ("words:words; text; tags:tags", "words tags"),

@@ -253,7 +253,7 @@ def test_values_of_a_data_set_end_no_comment_and_no_value(text):
         ("--train train.csv --validation other.csv", "other.csv has no column"),
         (
             "--train ids.csv",
-            "ids.csv has no column that is surely the label; give --column label=COLUMN",
+            "ids.csv has no column with a usual name for labels; give --column label=COLUMN",
         ),
         (
             "--train none.csv --column first=text --drop-empty",

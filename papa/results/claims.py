@@ -22,7 +22,7 @@ from typing import Any, TypedDict
 import numpy as np
 import pandas as pd
 
-from papa.config.margin import Margin, margin_for
+from papa.config.margin import POINTS, Margin, margin_for, unit_of
 from papa.config.measures import frequent_class
 from papa.config.settings import RUN, Config
 from papa.config.variant import Constant
@@ -447,6 +447,8 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
         text["heads replaced"] = numbers["replaced"] + " of " + numbers["heads"]
         names = len(text.columns)
         lost = text.fillna({"task": MEAN}).join(effect_texts(rows))
+        if rows["metric"].dropna().map(unit_of).eq(POINTS).any():  # nats are in the cells
+            lost = lost.rename(columns={"lost": f"lost ({POINTS})"})
         lost = lost[rows["task"].notna() | rows["averaged"].gt(1)]
         tables.append(Table(title, lost, names, rules=_rules(lost.iloc[:, 0])))
         tested = rows[rows["tasks"].gt(1) | (rows["task"].notna() & rows["tasks"].eq(1))]

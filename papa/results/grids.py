@@ -25,6 +25,7 @@ from papa.results.phrases import (
     constant_name,
     effect_texts,
     floor_name,
+    reliance_text,
 )
 from papa.results.section import Section
 from papa.results.summary import (
@@ -128,6 +129,7 @@ def _by_task(grid: GridView, rows: pd.DataFrame, model: str) -> list[Table]:
     scores = pd.Series(texts(score_text, rows, "mean", "half_width"), rows.index, "str")
     cells = rows.assign(scores=scores.where(~best, "**" + scores + "**"), **effect_texts(rows))
     floors = [name for name in FLOORS if rows[name].notna().any()]
+    cells["reliance"] = list(map(reliance_text, rows.to_dict("records")))
     cells[floors] = rows[floors].map(lambda score: score_text(score, math.nan))
     first = cells.groupby("task")[[*floors, CONTRIBUTES]].first().T  # the same in all rows
     titles = dict(zip(rows["task"], rows["title"], strict=True))

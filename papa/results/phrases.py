@@ -28,6 +28,8 @@ FEW_CLUSTERS = 3
 """If a margin amounts to fewer clusters of examples, claims are wrong more often than 5%; see docs/error-rates.md."""
 CONTRIBUTES = "attention contributes"
 """The heading of what attention contributes, in points or nats."""
+NO_SHARE = "no share"
+"""The cell of a reliance if attention's contribution, which has a cell of its own, is not significant."""
 ABOVE_ALL = "Above 100%, constants are worse than no context at all."
 FORMULA = (
     "Lost: original - constants. Attention contributes: original - context-free. Reliance: lost / contributed. 0%: "
@@ -38,7 +40,7 @@ COVERED = "probe seeds and validation examples, and samples of training rows and
 """The sources of variance that intervals cover."""
 RELIANCE_NOTE = (
     f"{FORMULA} {POINTS_NOTE} Context-free: the best model tried in which no token sees another. Trivial: the best "
-    "guess that ignores the input, based on the training rows. There is no reliance if attention's contribution is not "
+    "guess that ignores the input, based on the training rows. No share: attention's contribution is not "
     f"significant against every floor (one-sided, 95%). 95% intervals are over {COVERED}; those of the contribution "
     f"and the reliance (Fieller's) cover every context-free floor that was run. {ABOVE_ALL}"
 )
@@ -100,16 +102,22 @@ def amounts_text(row: Row) -> str:
     return f"{lost} of {_number(row['contributed'], unit_of(row['metric']))}"
 
 
-def reliance_text(row: Row) -> str:
-    """Format a reliance for a table: "34% (29 to 40)", or "88% (52% or more)".
-
-    Without a reliance, the text says what attention contributes: "attention contributes 0.6 points (-0.2 to 1.4)".
-    """
+def share_text(row: Row) -> str:
+    """Format a reliance for a table that also shows what attention contributes: "34% (29 to 40)", or "no share"."""
     if not pd.isna(row["reliance"]):
         interval = interval_text(row["reliance_low"], row["reliance_high"]).removesuffix("%")
         return f"{percent(row['reliance'])} ({interval})"
-    if pd.isna(row.get("contributed")):
-        return "-"
+    return "-" if pd.isna(row.get("contributed")) else NO_SHARE
+
+
+def reliance_text(row: Row) -> str:
+    """Format a reliance by itself: "34% (29 to 40)", or "88% (52% or more)".
+
+    Without a reliance, the text says what attention contributes: "attention contributes 0.6 points (-0.2 to 1.4)".
+    """
+    share = share_text(row)
+    if share != NO_SHARE:
+        return share
     return f"attention contributes {contributed_text(row, unit_of(row['metric']))}"
 
 
@@ -119,7 +127,7 @@ def effect_texts(rows: pd.DataFrame) -> pd.DataFrame:
     texts = {
         "lost": map(lost_text, records),
         CONTRIBUTES: map(contributed_text, records),
-        "reliance": map(reliance_text, records),
+        "reliance": map(share_text, records),
     }
     return pd.DataFrame({name: list(cells) for name, cells in texts.items()}, rows.index)
 
@@ -265,35 +273,64 @@ def _how_much(by_task: pd.DataFrame) -> str:
         return ""
     first = end.to_dict("records")[0]
     several = len(end[["model", "constant"]].drop_duplicates()) > 1
-    parts = list[str]()
+    parts = list[tuple[str, str]]()
     for _, rows in end.groupby(end["metric"].map(unit_of), sort=False):
-        ranked = rows.sort_values("lost", kind="stable").to_dict("records")
-        if len(ranked) == 1:
-            parts.append(_lost_on(ranked[0], several))
-        else:
-            parts.append(f"most, {_lost_on(ranked[-1], several)}")
-            parts.append(f"least, {_lost_on(ranked[0], several)}")
-    lost = "; and ".join(parts)
+        parts += _extremes(rows.sort_values("lost", kind="stable").to_dict("records"), several)
+    verbs = [verb for verb, _ in parts]
+    clauses = [
+        change if verb == before else f"{verb} {change}"
+        for before, (verb, change) in zip(["", *verbs], parts, strict=False)
+    ]
+    lost = "; and ".join(clauses)
     if several:
-        return f"With every head replaced, models lose {lost}."
+        return f"With every head replaced, models {lost}."
     heads = f"With all {count(first['heads'], 'head')} replaced by {constants(first['constant'])}"
     single = len(end) == 1 and not isnan(first["reliance"])
     share = f": a reliance of {reliance_text(first)}" if single else ""
-    return f"{heads}, {first['model']} loses {lost}{share}."
+    return f"{heads}, {first['model']} {lost}{share}."
 
 
-def _lost_on(row: Row, named: bool) -> str:
-    """Describe what is lost on a task, of what attention contributes; `named` adds the model and its constants."""
+def _extremes(ranked: Sequence[Row], named: bool) -> list[tuple[str, str]]:
+    """Describe the tasks that lose most and least, of those `ranked` by what they lose, each with its verb.
+
+    `named` adds models and constants, of which there are several.
+    """
+    ends = [ranked[-1], ranked[0]]
+    if _gains(ends[0]):  # all scores rise, so the task that loses least gains most
+        ends.reverse()
+    verbs = [("gain" if _gains(row) else "lose") + ("" if named else "s") for row in ends]
+    changes = [_change_on(row, named) for row in ends]
+    if len(ranked) == 1:
+        return [(verbs[0], changes[0])]
+    second = "least" if verbs[0] == verbs[1] else "most"
+    return [(verbs[0], f"most, {changes[0]}"), (verbs[1], f"{second}, {changes[1]}")]
+
+
+def _gains(row: Row) -> bool:
+    """Return whether the score rises, by more than rounds to 0; "loses -2.0 points" would be read as a loss."""
+    return _number(row["lost"], unit_of(row["metric"])).startswith("-")
+
+
+def _change_on(row: Row, named: bool) -> str:
+    """Describe what is lost on a task, of what attention contributes, or gained; `named` adds model and constants."""
     words = in_words("", row["metric"], row["positive"]).strip()
-    where = f"{row['task']} in {row['model']} with {constants(row['constant'])}"
-    lost = lost_text(row, f"{words} on {where if named else row['task']}")
+    where = (
+        f"{row['task']} in {row['model']} with {constants(row['constant'])}"
+        if named
+        else row["task"]
+    )
+    amount = dict(row)
+    if _gains(row):
+        for name, opposite in zip(LOST[:3], ("lost", "lost_high", "lost_low"), strict=True):
+            amount[name] = -row[opposite]
+    change = lost_text(amount, f"{words} on {where}")
     if isnan(row["contributed"]):
-        return lost
-    if isnan(row["reliance"]):
-        return f"{lost}, where attention contributes {contributed_text(row)}"
+        return change
+    if isnan(row["reliance"]) or _gains(row):
+        return f"{change}, where attention contributes {contributed_text(row)}"
     relation = "of" if row["lost"] <= row["contributed"] else "more than"
-    amount = _number(row["contributed"], unit_of(row["metric"]))
-    return f"{lost}, {relation} the {amount} that attention contributes"
+    contributed = _number(row["contributed"], unit_of(row["metric"]))
+    return f"{change}, {relation} the {contributed} that attention contributes"
 
 
 def _mean_reliance(joint: pd.DataFrame) -> str:

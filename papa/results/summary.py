@@ -14,7 +14,7 @@ from papa.config.measures import MEASURES, METRICS
 from papa.errors import DamagedArtefact, InputError
 from papa.files import REBUILD, PathLike, read_json, read_table
 from papa.results.outcomes import ALL, VARIANT_KEYS
-from papa.results.phrases import COVERED, effect_texts, floor_name, share_replaced
+from papa.results.phrases import COVERED, effect_texts, floor_name, reliance_text, share_replaced
 from papa.results.reliance import EFFECT_COLUMNS, NOT_SIGNIFICANT, SIGNIFICANT
 from papa.results.scores import (
     DATA_COLUMNS,
@@ -130,7 +130,8 @@ def by_fraction(
     headings = headings_of(rows)
     cells = _by_number(_cells(shown, "score_text", fractions), headings)
     at_last = shown[shown["fraction"] == fractions[-1]].set_index("row").reindex(table.index)
-    last = effect_texts(at_last)[["lost", "reliance"]]
+    last = effect_texts(at_last)[["lost"]]
+    last["reliance"] = list(map(reliance_text, at_last.to_dict("records")))
     last["drop"] = at_last["relative_drop"].map(mean_text)
     last = last.add_suffix(f" at {headings[fractions[-1]]}")
     return _with_floors(table, shown).join(cells).join(last)

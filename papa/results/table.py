@@ -113,27 +113,33 @@ class Table:
             title_justify="left",
             title_style="bold",
         )
-        widths = self._widths()
+        rows = self.rows
+        columns = [
+            [*_on_two_lines(name).split("\n"), *(row[index] for row in rows)]
+            for index, name in enumerate(self.header)
+        ]
+        widths = [max(map(len, cells)) for cells in columns]
         too_wide = sum(widths) + len(widths) > console.width
+        # if columns were narrower, rich would break words, or leave out columns
+        words = [max(map(len, " ".join(cells).split()), default=0) for cells in columns]
+        narrowest = [min(NAME_WIDTH, width) for width in widths[: self.names]] + words[self.names :]
         for index, name in enumerate(self.header):
             is_name = index < self.names
             table.add_column(
                 _on_two_lines(name),
                 justify="left" if is_name else "right",
                 overflow="fold",
-                width=min(NAME_WIDTH, widths[index]) if is_name and too_wide else None,
+                min_width=narrowest[index],
+                width=narrowest[index] if is_name and too_wide else None,
             )
-        for index, row in enumerate(self.rows):
+        for index, row in enumerate(rows):
             if index in self.rules:
                 table.add_section()
             table.add_row(*map(printable, row))
-        console.print(table, "")
-
-    def _widths(self) -> list[int]:
-        """Return the width of each column in a terminal, where headings may have two lines."""
-        below = [[row[index] for row in self.rows] for index in range(len(self.header))]
-        headings = [_on_two_lines(name).split("\n") for name in self.header]
-        return [max(map(len, cells)) for cells in map(list.__add__, headings, below)]
+        needed = sum(narrowest) + len(narrowest)
+        if needed > console.width:
+            table.width = needed
+        console.print(table, "", crop=False)
 
 
 def escape_markdown(text: str) -> str:

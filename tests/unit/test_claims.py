@@ -277,6 +277,31 @@ def test_of_one_task():
     ]
 
 
+RISES = RIGHT | {"0": 380}
+"""The number of right examples if constants are better than attention."""
+
+
+@pytest.mark.parametrize(
+    ("tasks", "changes"),
+    [
+        ([RISES], ["m gains 5.0 points of accuracy on A (", "where attention contributes 40.0 ("]),
+        (
+            [RISES, RIGHT],
+            ["m loses most, 20.0 points", "; and gains most, 5.0 points of accuracy on A ("],
+        ),
+        (
+            [RISES, RIGHT | {"0": 364}],
+            ["m gains most, 5.0 points", "; and least, 1.0 points of accuracy on B ("],
+        ),
+    ],
+)
+def test_a_score_that_rises_is_no_negative_loss(tasks, changes):
+    outcomes = [measured(name, right) for name, right in zip("ab", tasks, strict=False)]
+    sentence = concluded(outcomes)[1]["sentences"][0]
+    for change in changes:
+        assert change in sentence
+
+
 def test_of_several_tasks_models_and_orders():
     tasks = [
         measured("a"),

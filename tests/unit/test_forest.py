@@ -77,15 +77,25 @@ def test_the_mean_comes_first_and_subsets_follow_their_task():
     assert table.header == header + effects
     lost = "4.8 (3.8 to 5.8)"
     contributed = "5.5 (-2.0 to 6.9)"
-    no_share = "attention contributes 5.5 points (-2.0 to 6.9)"
     assert table.rows[0] == [MEAN, *[""] * 5, "-", "-", "40% (31 to 52)"]
-    assert table.rows[1] == ["C", "", "F1", "0.800", "0.500", "0.400", lost, contributed, no_share]
+    assert table.rows[1] == [
+        "C",
+        "",
+        "F1",
+        "0.800",
+        "0.500",
+        "0.400",
+        lost,
+        contributed,
+        "no share",
+    ]
     assert [row[-1] for row in table.rows[2:]] == [
         "82% (73 to 93)",
         "11% (5% or more)",
         "-2% (-90 to 7)",
         "260% (240 to 280)",
     ]
+    no_share = "attention contributes 5.5 points (-2.0 to 6.9)"
     assert f"C: 4.8 points (3.8 to 5.8), {no_share}." in section.alternative
 
 

@@ -16,6 +16,7 @@ from papa.results.phrases import (
     margin_text,
     order_sentences,
     reliance_text,
+    share_text,
 )
 from papa.results.table import percent
 
@@ -112,6 +113,12 @@ UNKNOWN = {"lost_low": -INF, "lost_high": INF, "contributed_low": -INF, "contrib
 def test_cells_always_have_numbers(row, texts):
     shown = [function(row) for function in (lost_text, contributed_text, reliance_text)]
     assert shown == [text.replace("-0.00", "0.00") for text in texts]
+
+
+def test_next_to_the_contribution_a_cell_without_a_share_does_not_repeat_it():
+    assert share_text(row()) == reliance_text(row())
+    assert share_text(row(reliance=NAN)) == "no share"
+    assert share_text(row(reliance=NAN) | {"contributed": NAN}) == "-"
 
 
 def test_orders_are_compared_with_random_ones_and_tested_only_if_there_are_many():

@@ -92,3 +92,14 @@ def test_names_stay_readable_next_to_many_numbers():
     cells = {f"1/{number}": ["0.896 ±.043"] for number in range(1, 8)}
     shown = printed(Table("", pd.DataFrame({"task": ["Names in context"]} | cells), 1))
     assert "Names in context" in shown and shown.count("0.896") == shown.count("±.043") == 7
+
+
+def test_a_narrow_terminal_breaks_no_word_and_leaves_out_no_column():
+    cells = {
+        "task": ["Names in context"],
+        "heads replaced": ["72 of 72"],
+        "lost": ["8.5 (4.6 to 12.4)"],
+    }
+    words = printed(Table("", pd.DataFrame(cells), 2), width=20).split()
+    for text in (*cells, *(cell for [cell] in cells.values())):
+        assert {*text.split()} <= {*words}

@@ -37,8 +37,7 @@ from papa.model.forms import (
     patch_own_code,
     slots_limit,
 )
-from papa.model.linear import freeze_linears
-from papa.model.projections import prune_projections
+from papa.model.projections import freeze_linears, prune_projections
 from papa.model.reference import Reference
 from papa.model.replacement import AnyConstants, Head, Keep, Replacement, replacement_of
 from papa.model.softmax import recorded_calls, window_of

@@ -402,29 +402,37 @@ def print_comparison(result: Row, console: Console) -> None:
     console.print(f"A: {printable(result['a'])}\nB: {printable(result['b'])}\n")
     console.print(headline(result), style="bold red" if result["verdicts"][DIFFERS] else "bold")
     console.print("")
-    tables: list[tuple[str, list[dict[str, str]], int]] = []
     for verdict in (DIFFERS, DIFFERS_BY_LESS, UNDECIDED, EQUAL):
-        chosen = [row for row in result["rows"] if row["verdict"] == verdict]
-        chosen.sort(
-            key=lambda row: (2.0 if row["p"] is None else row["p"], -abs(row["difference"] or 0.0))
-        )
-        tested = "p_equal_holm" if verdict == EQUAL else "p_holm"
-        tables.append((verdict.capitalize(), [_scores(row, tested) for row in chosen], 3))
+        _print_table(verdict.capitalize(), _rows_of_verdict(result["rows"], verdict), 3, console)
     settings = [
         {name: row[name] or "" for name in ("model", "task", "setting")}
         | {side.upper(): " ".join(map(_value, row[side])) for side in "ab"}
         for row in result["settings"]
     ]
-    tables.append(("Settings that differ", settings, 5))
+    _print_table("Settings that differ", settings, 5, console)
     for side in "ab":
         only = result[f"only_{side}"]
         title = f"Only in {side.upper()}: {count(len(only), 'setting')}"
         title += f", the first {MAXIMUM_ROWS}" if len(only) > MAXIMUM_ROWS else ""
-        tables.append((title, [_names(row) for row in only[:MAXIMUM_ROWS]], 3))
-    for title, rows, names in tables:
-        if rows:
-            Table(title, pd.DataFrame(rows), names).print(console)
+        _print_table(title, [_names(row) for row in only[:MAXIMUM_ROWS]], 3, console)
     console.print(notes(result))
+
+
+def _rows_of_verdict(rows: Sequence[Row], verdict: str) -> list[dict[str, str]]:
+    """Return the cells of the rows with a verdict, those with the smallest p values first."""
+
+    def p_and_size(row: Row) -> tuple[float, float]:
+        # rows that were not tested come last
+        return 2.0 if row["p"] is None else row["p"], -abs(row["difference"] or 0.0)
+
+    chosen = sorted((row for row in rows if row["verdict"] == verdict), key=p_and_size)
+    tested = "p_equal_holm" if verdict == EQUAL else "p_holm"
+    return [_scores(row, tested) for row in chosen]
+
+
+def _print_table(title: str, rows: list[dict[str, str]], names: int, console: Console) -> None:
+    if rows:
+        Table(title, pd.DataFrame(rows), names).print(console)
 
 
 def headline(result: Row) -> str:

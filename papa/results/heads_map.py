@@ -56,25 +56,18 @@ def head_maps(finished: Finished) -> tuple[list[dict[str, object]], dict[str, di
     )
     for model, task, name in product(grid.models, grid.tasks, grid.constants):
         corpus = grid.tasks[task]
-        seed = config.ranking.seeds[0]
         slots = config.corpora[corpus].slots
         constant = Constant.parse(name).for_corpus(corpus)
-        about = {
-            "model": model,
-            "corpus": constant.corpus or corpus,
-            "slots": slots,
-            "kind": "average",
-        }
-        has_pairs = not constant.data_free and constant.start != "mean-output"
-        averaged = next(iter(finished.of_stage("average", **about) if has_pairs else ()), None)
-        about = {
-            "model": model,
-            "task": task,
-            "constant": constant.untrained,
-            "order": "lambda",
-            "seed": seed,
-        }
-        learned = next(iter(finished.of_stage("learn_lambda", **about)), None)
+        averaged = _averages_of(finished, model, corpus, constant)
+        of_lambda = finished.of_stage(
+            "learn_lambda",
+            model=model,
+            task=task,
+            constant=constant.untrained,
+            order="lambda",
+            seed=config.ranking.seeds[0],
+        )
+        learned = next(iter(of_lambda), None)
         if averaged is None and learned is None:
             continue
         key = f"{Path(averaged.output).stem}:{constant.start}" if averaged else None
@@ -98,6 +91,15 @@ def head_maps(finished: Finished) -> tuple[list[dict[str, object]], dict[str, di
             }
         )
     return maps, sets
+
+
+def _averages_of(finished: Finished, model: str, corpus: str, constant: Constant) -> AnyJob | None:
+    """Return the job of the averages of a constant; None if it is no average over pairs of slots."""
+    if constant.data_free or constant.start == "mean-output":
+        return None
+    about = {"corpus": constant.corpus or corpus, "slots": finished.config.corpora[corpus].slots}
+    jobs = finished.of_stage("average", model=model, kind="average", **about)
+    return next(iter(jobs), None)
 
 
 def heads_of(jobs: Iterable[AnyJob]) -> pd.DataFrame:

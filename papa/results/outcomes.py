@@ -387,23 +387,33 @@ def _common_runs(scores: Scores) -> list[np.ndarray] | None:
     if any(setting not in sample.settings for sample, setting in scores):
         return None
     tables = [sample.runs_of(setting) for sample, setting in scores]
-    by_order: dict[str | None, list[pd.DataFrame]] = {}
-    for (_, setting), table in zip(scores, tables, strict=True):
-        by_order.setdefault(setting.order, []).append(table)
-    draws = {
-        order: _common(table.index for table in of_order) for order, of_order in by_order.items()
-    }
+    draws = _common_draws([setting.order for _, setting in scores], tables)
+    # without any seed, all have the same columns, which then count as seeds
     any_seeded = any(sample.seeded for sample, _ in scores)
     by_seed = [sample.seeded or not any_seeded for sample, _ in scores]
     seeds = _common(table.columns for table, varies in zip(tables, by_seed, strict=True) if varies)
-    runs = [
-        table.loc[draws[setting.order], seeds if varies else table.columns].to_numpy()
-        for (_, setting), table, varies in zip(scores, tables, by_seed, strict=True)
-    ]
-    draw_count = min((len(indices) for indices in runs if len(indices) != 1), default=1)
+    runs = list[np.ndarray]()
+    for (_, setting), table, varies in zip(scores, tables, by_seed, strict=True):
+        columns = seeds if varies else table.columns
+        runs.append(table.loc[draws[setting.order], columns].to_numpy())
+    draw_counts = [len(indices) for indices in runs if len(indices) != 1]
+    # a setting without an order has a single row, which stands for every draw
+    draw_count = min(draw_counts, default=1)
     if not seeds or not draw_count:
         return None
     return [np.broadcast_to(indices[:draw_count], (draw_count, len(seeds))) for indices in runs]
+
+
+def _common_draws(
+    orders: Sequence[str | None], tables: Sequence[pd.DataFrame]
+) -> dict[str | None, list[str | int]]:
+    """Return the draws of each order that all its settings have."""
+    by_order: dict[str | None, list[pd.DataFrame]] = {}
+    for order, table in zip(orders, tables, strict=True):
+        by_order.setdefault(order, []).append(table)
+    return {
+        order: _common(table.index for table in of_order) for order, of_order in by_order.items()
+    }
 
 
 def _common(indices: Iterable[Iterable[str | int]]) -> list[str | int]:

@@ -16,6 +16,7 @@ from papa.data.tokenize import write_groups
 from papa.files import read_table, write_table
 from papa.model.load import model_of
 from papa.model.model import Model
+from papa.model.settling import settle
 from papa.stages import Average
 
 
@@ -28,9 +29,14 @@ def _fixed_seed():
 @pytest.fixture(autouse=True, scope="session")
 def settled_models():
     with pytest.MonkeyPatch.context() as patch:
-        memory = SettledModels()
-        patch.setattr("papa.model.model.settle", memory)
-        yield memory
+        patch.setattr("papa.model.model.settle", SettledModels(settle))
+        yield
+
+
+@pytest.fixture
+def checked_anew(monkeypatch):
+    """Check every model, because the test changes how models are checked."""
+    monkeypatch.setattr("papa.model.model.settle", settle)
 
 
 @pytest.fixture

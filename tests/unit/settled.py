@@ -1,60 +1,31 @@
 """A memory of settled models: a model like an earlier one is not checked again, which takes longer than most tests.
 
-Each test still gets a model that shares no weight and no state with another. A test that replaces any part of
-`papa.model` gets all checks.
+Each test still gets a model that shares no weight and no state with another. A test that changes how models are checked
+uses the fixture `checked_anew`.
 """
 
 import hashlib
-import sys
 
 import torch
 
-from papa.model import model
-
 SMALL_MODEL = 1_000_000
 """A model with more parameters is always checked."""
-PARTS = ("papa.model.", "papa.data.packed")
-
-
-def parts_of_models():
-    """The values of the modules that a model is made of, and of their classes: owner, name and value."""
-    modules = [module for name, module in sys.modules.items() if name.startswith(PARTS)]
-    values = [(module, value) for module in modules for value in vars(module).values()]
-    classes = [
-        value
-        for module, value in values
-        if isinstance(value, type) and value.__module__ == module.__name__
-    ]
-    return [
-        (owner, name, value)
-        for owner in (*modules, *classes)
-        for name, value in vars(owner).items()
-    ]
 
 
 class SettledModels:
     """Stands in for `settle` in `papa.model.model`."""
 
-    def __init__(self):
-        self.settle = model.settle
+    def __init__(self, settle):
+        self.settle = settle
         self.remembered = {}
-        self.checked = 0
-        self.parts = parts_of_models()
 
     def __call__(self, full, session, checked=None):
-        usual = all(
-            vars(owner).get(name) is value
-            for owner, name, value in self.parts
-            if (owner, name) != (model, "settle")
-        )
-        small = sum(weight.numel() for weight in full.parameters()) < SMALL_MODEL
-        key = identity(full) if usual and small else None
+        if sum(weight.numel() for weight in full.parameters()) >= SMALL_MODEL:
+            return self.settle(full, session, checked)
+        key = identity(full)
         checked = checked or self.remembered.get(key)
-        self.checked += not checked
-        settled = self.settle(full, session, checked)
-        if key is not None:
-            self.remembered[key] = settled
-        return settled
+        self.remembered[key] = self.settle(full, session, checked)
+        return self.remembered[key]
 
 
 def identity(full):

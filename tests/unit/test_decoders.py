@@ -220,6 +220,7 @@ def test_slots_are_counted_from_the_first_token_whichever_side_padding_is_on(con
     close(*sums)
 
 
+@pytest.mark.usefixtures("checked_anew")
 def test_a_model_that_is_wrong_with_padding_before_the_tokens_refuses_it(monkeypatch, constants):
     decoder = stock("llama")
 

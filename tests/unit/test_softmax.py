@@ -330,6 +330,7 @@ def test_falcon_runs_eagerly_and_gets_its_kernel_back():
     assert stock.config._attn_implementation == "sdpa"
 
 
+@pytest.mark.usefixtures("checked_anew")
 def test_the_same_weights_give_the_same_states_whichever_way_attention_is_replaced(monkeypatch):
     """BERT looks up its attention by name; here it is caught at the softmax, too."""
     stock = small_model("bert")

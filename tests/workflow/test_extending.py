@@ -1,8 +1,10 @@
-"""The changes that docs/extending.md shows apply unchanged, and do what it says."""
+"""The changes that docs/extending.md shows apply to one copy of the project, which passes its checks with them."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 import yaml
@@ -18,31 +20,30 @@ from tiny import (
 from papa.files import read_facts, read_table
 
 PAGE = (REPOSITORY / "docs/extending.md").read_text(encoding="utf-8")
-DIFFS = {
-    heading: re.findall("```diff\n(.*?)```", section, re.DOTALL)
-    for heading, section in re.findall(
-        "^## (.*?)\n(.*?)(?=^## |\\Z)", PAGE, re.DOTALL | re.MULTILINE
-    )
+DIFFS = re.findall("```diff\n(.*?)```", PAGE, re.DOTALL)
+KEYS = {
+    "tasks.animals.metric": "balanced_accuracy",
+    "run.tasks": ["animals"],
+    "run.constants": ["previous"],
+    "run.orders": ["lambda", "layers-in-turn"],
+    "run.fractions": ["1", "1/2", "0"],
 }
-CHANGES = {
-    "A metric": (
-        {"tasks.animals.metric": "balanced_accuracy"},
-        "summary",
-        {"metric": "balanced_accuracy"},
-    ),
-    "A constant": (
-        {"run.constants": ["previous"]},
-        "summary",
-        {"constant": "previous", "fraction": "0"},
-    ),
-    "An order of heads": (
-        {"run.orders": ["layers-in-turn"]},
-        "summary",
-        {"order": "layers-in-turn"},
-    ),
-    "An analysis": ({}, "lambdas", {"task": "animals", "layer": 1, "head": 1}),
-}
-"""For a heading, the keys of a config that use the change, and a table with a row that has these values."""
+"""The keys of a config that use the changes."""
+ROWS = [
+    ("summary", {"metric": "balanced_accuracy", "constant": "previous", "fraction": "0"}),
+    ("summary", {"order": "layers-in-turn"}),
+    ("lambdas", {"task": "animals", "constant": "previous", "layer": 1, "head": 1}),
+]
+"""Tables of the study with rows that have these values."""
+CHECKS = [
+    "ruff check .",
+    "ruff format --check .",
+    "mypy",
+    "pytest -q tests/unit/test_size.py tests/unit/test_house.py",
+    "pytest -q tests/unit/test_metrics.py tests/unit/test_constants_and_orders.py",
+    "pytest -q tests/unit/test_decoders.py -k olmo2",
+]
+"""Commands that have to succeed in the extended project."""
 COMPUTE = """
 from papa.config.reading import read_config
 from papa.commands.measure import run_here
@@ -52,64 +53,63 @@ run_here(Plan(read_config("config.yaml"), "results/tiny"))
 """
 
 
-@pytest.fixture
-def changed(tmp_path):
-    """From a heading of the page to a copy of the project with the change below it, a tiny model and data."""
-
-    def apply(heading):
-        workflow = copy_of_repository(tmp_path / "papa")
-        for part in ("docs", "tests/unit"):
-            shutil.copytree(
-                REPOSITORY / part,
-                workflow.folder / part,
-                ignore=shutil.ignore_patterns("__pycache__"),
-            )
-        (workflow.folder / "results").mkdir()
-        shutil.copy2(REPOSITORY / "results/README.md", workflow.folder / "results")
-        (diff,) = DIFFS[heading]
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory):
+    """A copy of the project to which all diffs of the page are applied in turn, with a tiny model and data."""
+    workflow = copy_of_repository(tmp_path_factory.mktemp("extended") / "papa")
+    for part in ("docs", "tests", "benchmarks"):
+        shutil.copytree(
+            REPOSITORY / part,
+            workflow.folder / part,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
+    (workflow.folder / "results").mkdir()
+    for file in ("pyproject.toml", "results/README.md"):
+        shutil.copy2(REPOSITORY / file, workflow.folder / file)
+    for diff in DIFFS:
         process = subprocess.run(
             ["git", "apply", "-"], input=diff, cwd=workflow.folder, capture_output=True, text=True
         )
         assert process.returncode == 0, process.stderr
-        write_inputs(workflow.folder)
-        return workflow
-
-    return apply
+    write_inputs(workflow.folder)
+    return workflow
 
 
-@pytest.mark.parametrize("heading", [heading for heading, diffs in DIFFS.items() if diffs])
-def test_a_change_applies(changed, heading):
-    changed(heading)
+def test_all_changes_apply_to_one_copy(extended):
+    assert (extended.folder / "papa/results/lambdas.py").is_file()
 
 
 @pytest.mark.slow
-def test_a_task_has_its_labels(changed):
-    workflow = changed("A task")
+@pytest.mark.parametrize("check", CHECKS)
+def test_the_extended_project_passes_its_checks(extended, check):
+    environment = os.environ | {"PYTHONPATH": str(extended.folder)}
+    command = [sys.executable, "-m", *check.split()]
+    process = subprocess.run(
+        command, cwd=extended.folder, env=environment, capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+
+
+@pytest.mark.slow
+def test_a_task_has_its_labels(extended):
     for split in ("train", "validation"):
         rows = ["is the cat here,animals", "is the red here,colours"] * 4
         text = "\n".join(["question,topic", *rows]) + "\n"
-        (workflow.folder / f"data/questions.{split}.csv").write_text(text, encoding="utf-8")
-    config = yaml.safe_load((workflow.folder / "config/config.yaml").read_text(encoding="utf-8"))
+        (extended.folder / f"data/questions.{split}.csv").write_text(text, encoding="utf-8")
+    config = yaml.safe_load((extended.folder / "config/config.yaml").read_text(encoding="utf-8"))
     config["models"]["minilm"] = CONFIG["models"]["tiny"]
-    workflow.planned(config)
-    [table] = workflow.folder.glob("results/cache/data/questions-*.parquet")
+    extended.planned(config)
+    [table] = extended.folder.glob("results/cache/data/questions-*.parquet")
     assert read_facts(table)["labels"]["topics"]["names"] == ["animals", "colours"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("heading", CHANGES)
-def test_a_study_with_a_change_has_its_rows_and_its_report(changed, heading):
-    keys, table, expected = CHANGES[heading]
-    workflow = changed(heading)
-    workflow.write(
-        with_keys(CONFIG, {"run.tasks": ["animals"], "run.fractions": ["1", "1/2", "0"]} | keys)
-    )
-    process = in_python(COMPUTE, folder=workflow.folder, PYTHONPATH=str(workflow.folder))
+def test_a_study_with_the_changes_has_their_rows_and_its_report(extended):
+    extended.write(with_keys(CONFIG, KEYS))
+    process = in_python(COMPUTE, folder=extended.folder, PYTHONPATH=str(extended.folder))
     assert process.returncode == 0, process.stderr
-    results = workflow.folder / "results/tiny"
-    assert any(
-        row.items() >= expected.items()
-        for row in read_table(results / f"tables/{table}.parquet").to_pylist()
-    )
-    page = (results / "report/index.html").read_text(encoding="utf-8")
-    assert ("λ of 4 heads" in page) == (table == "lambdas")
+    results = extended.folder / "results/tiny"
+    for table, expected in ROWS:
+        rows = read_table(results / f"tables/{table}.parquet").to_pylist()
+        assert any(row.items() >= expected.items() for row in rows), expected
+    assert "λ of 4 heads" in (results / "report/index.html").read_text(encoding="utf-8")

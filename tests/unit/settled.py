@@ -24,8 +24,9 @@ class SettledModels:
             return self.settle(full, session, checked)
         key = identity(full)
         checked = checked or self.remembered.get(key)
-        self.remembered[key] = self.settle(full, session, checked)
-        return self.remembered[key]
+        settled = self.settle(full, session, checked)
+        self.remembered[key] = settled
+        return settled
 
 
 def identity(full):

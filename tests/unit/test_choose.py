@@ -15,7 +15,6 @@ from papa.data.splits import Wanted
 
 KINDS = {
     "text": ["Mara ran", "a dull film", "the bridge", "no one"],
-    "sentence number": ["Sentence: 1", "Sentence: 1", "Sentence: 2", "Sentence: 2"],
     "class": ["pos", "neg", "pos", "neg"],
     "int": [0, 1, 1, 0],
     "words": [["Mara", "runs"], ["Otto", "met", "Ilse"], ["rain"], ["no", "one"]],
@@ -45,10 +44,8 @@ def columns_of(header, source="train.csv"):
          "sentence1_parse; sentence2_parse; sentence1; sentence2; label1:class; gold_label:class",
          "sentence1 sentence2 gold_label"),  # MNLI, SNLI
         ("premise; hypothesis; label:int; idx", "premise hypothesis label"),  # MNLI on the hub, CB, SciTail
-        ("index; genre; filename; score; sentence1; sentence2", "?label"),  # STS-B
         ("text; label:int", "text - label"),  # IMDb, Yelp, tweet_eval, AG News, emotion on the hub
         ("target:int; ids; date; flag; user; text", "text - target"),  # Sentiment140
-        ("id; comment_text; toxic:int; severe_toxic:int; insult:int", "?label"),  # Jigsaw: several labels
         ("text; labels:ints; id", "?label"),  # GoEmotions: several labels for each text
         ("tokens:words; ner_tags:ints; langs:tags; spans:words", "tokens ner_tags"),  # WikiANN
         ("text", "text"),  # running text: WikiText, TinyStories
@@ -58,13 +55,12 @@ def columns_of(header, source="train.csv"):
         ("when; where; notes; label:class", "?first"),  # names that nobody knows are asked for
         ("Sentence; Label:class", "Sentence - Label"),
         ("sentence_A; sentence_B; label:class", "sentence_A sentence_B label"),  # SICK
-        ("sentence; review; label:class", "?first"),
         ("tokens; label:class", "?first"),  # lists that were written as text
         ("text; target", "?label"),  # a text to write, no class
         ("a:words; b:words; tags:tags", "?first"),
         ("words:words; text; tags:tags", "words tags"),
-        ("Sentence #:sentence number; Word; POS:class; Tag:class", "?first"),
-        ("document:sentence number; score; token; label:class", "?first"),
+        ("Sentence #; Word; POS:class; Tag:class", "?first"),
+        ("document; score; token; label:class", "?first"),
     ],
 )  # fmt: skip
 def test_columns_are_chosen_if_they_are_certain(header, chosen):
@@ -118,7 +114,6 @@ def test_columns_of_files_without_a_header(tmp_path, lines, suffix, chosen):
             "title body mood",
         ),
         ("text; mood:class", {"label": "mood"}, "text - mood"),
-        ("name:sentence number; word; tag:class", {"first": "name"}, "name - tag"),
     ],
 )
 def test_given_columns_are_used_as_they_are(header, given, chosen):

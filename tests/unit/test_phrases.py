@@ -116,7 +116,6 @@ def test_cells_always_have_numbers(row, texts):
 
 
 def test_next_to_the_contribution_a_cell_without_a_share_does_not_repeat_it():
-    assert share_text(row()) == reliance_text(row())
     assert share_text(row(reliance=NAN)) == "no share"
     assert share_text(row(reliance=NAN) | {"contributed": NAN}) == "-"
 

@@ -299,15 +299,15 @@ def inspect(
     some and all of its heads are replaced, and the results are compared with an independent reference, which is dense
     and padded and skips nothing.
     """
-    path = Path(target)
-    code = 0
     from papa.commands.inspect import READERS, print_inspected
     from papa.commands.inspect import inspect as inspected
 
+    path = Path(target)
     if path.is_file() or path.suffix in READERS:
         shown = inspected(path)
         _show(shown, as_json, print_inspected)
-        code = DAMAGED * (not shown["intact"])
+        if not shown["intact"]:
+            raise typer.Exit(DAMAGED)
     elif path.is_dir() and not (path / "config.json").is_file():
         from papa.results.study_results import load, write_kept_heads
 
@@ -323,9 +323,8 @@ def inspect(
 
         check = verify(target, device)
         _show(check, as_json, print_verified)
-        code = REFUSED * (check["form"] == "refused")
-    if code:
-        raise typer.Exit(code)
+        if check["form"] == "refused":
+            raise typer.Exit(REFUSED)
 
 
 @app.command(
@@ -407,10 +406,8 @@ def _print_study(study: Study, as_json: bool) -> None:
 
 
 def main() -> None:
-    for stream in (
-        sys.stdout,
-        sys.stderr,
-    ):  # print ? for characters that the terminal cannot encode, such as λ
+    # print ? for characters that the terminal cannot encode, such as λ
+    for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     app(prog_name="papa")

@@ -107,9 +107,8 @@ def plan(config: Config, cores: int) -> dict[str, Any]:
     results = Path("results", config.name)
     problems = list[str]()
     folder = next(folder for folder in results.absolute().parents if folder.exists())
-    study = Plan(
-        config, results, save=os.access(folder, os.W_OK)
-    )  # a run would read the same tables
+    # a run would read the same tables
+    study = Plan(config, results, save=os.access(folder, os.W_OK))
 
     @cache
     def rate(model: str, length: int, slots: int) -> float | None:
@@ -145,7 +144,8 @@ def plan(config: Config, cores: int) -> dict[str, Any]:
     if not config.keep_hidden_states:  # about one batch of states for each job that runs
         states = batches.loc[batches["stage"].eq(HiddenStates.stage), "disk_mb"]
         needed += states.nlargest(at_once).sum() - states.sum()
-        remedy = ", or use fewer cores" * (at_once > 1 and len(states) > 1)
+        # with one job at a time, fewer cores would change nothing
+        remedy = ", or use fewer cores" if at_once > 1 and len(states) > 1 else ""
     if needed * MB > free:
         missing = f"The disk is too small by {format_bytes(needed * MB - free)}"
         problems.append(

@@ -24,10 +24,8 @@ LATEX_ESCAPES = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
-    | {
-        "[": "{[}",
-        "*": "{*}",
-    }  # at the start of a row, LaTeX would read them as options of the row before
+    # at the start of a row, LaTeX would read them as options of the row before
+    | {"[": "{[}", "*": "{*}"}
     | {
         "±": r"$\pm$",
         "−": "$-$",
@@ -80,10 +78,11 @@ class Table:
         """Format the table as a LaTeX `table` with booktabs rules, with the title above it and the note below it."""
         columns = "l" * self.names + "r" * (len(self.header) - self.names)
         lines = [" & ".join(map(_latex_cell, row)) + r" \\" for row in self.rows]
-        rules = (
-            self.rules if len(self.rules) < len(lines) else ()
-        )  # a rule above each row would separate nothing
-        ruled = ["\\midrule\n" * (index in {0, *rules}) + line for index, line in enumerate(lines)]
+        # a rule above each row would separate nothing
+        rules = {0, *self.rules} if len(self.rules) < len(lines) else {0}
+        ruled = [
+            f"\\midrule\n{line}" if index in rules else line for index, line in enumerate(lines)
+        ]
         caption = f"{self.title.rstrip('.')}."
         below = [
             r"\par\smallskip",

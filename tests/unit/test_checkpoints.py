@@ -212,7 +212,7 @@ STATE = State(
 def checkpoint_in(folder, device="cpu", how=HOW, seed=1, machine=jobs.MACHINE, tokens="a"):
     settings = Probe(kind="text", training=how, seed=seed)
     job = jobs.job(settings, folder / "run.parquet", machine=machine)
-    return Checkpoint(replace(job, inputs={"tokens": tokens}), device)
+    return Checkpoint(replace(job, record=job.settings.record({"tokens": tokens})), device)
 
 
 def test_nothing_damaged_is_trusted(always, tmp_path, caplog):

@@ -23,7 +23,7 @@ TRANSFORMERS = {
 }
 """Modules that import transformers when they run, and for what."""
 LATE = set(
-    "__init__ __main__ cli commands/inspect commands/verify data/choose method/averages plan/study run/execute".split()
+    "__init__ __main__ cli commands/inspect commands/verify data/choose method/averages run/execute".split()
 )
 """Modules that import others of papa inside functions, so that a light command or stage loads no torch or pandas."""
 HEAVY = set(

@@ -103,7 +103,7 @@ def test_scores_are_those_of_jobs_that_each_load_the_model(study, tmp_path):
     other = Plan(study.config, tmp_path / "other")
     other.write()
     for batch in other.missing:
-        execute.run(batch.content(), other.results)
+        execute.run(batch, other.results)
     expected = read_table(tmp_path / "other" / "tables" / "summary.parquet").to_pandas()
     actual = read_table(study.folder / "tables" / "summary.parquet").to_pandas()
     pd.testing.assert_frame_equal(actual, expected)

@@ -12,7 +12,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from papa.config.variant import Constant
 from papa.data.tokens import Tokens
 from papa.errors import InputError, count
 from papa.files import write_table
@@ -44,9 +43,7 @@ def learn_weights(jobs: Sequence[Job[LearnLambda]]) -> str:
     split = Tokens.read(job.reads["tokens"], "train")
     model = model_of(job)
     train = split["train"]
-    constants = constants_for(
-        Constant(settings.constant), job.reads.get("constants"), model, train.n
-    )
+    constants = constants_for(settings.constant, job.reads.get("constants"), model, train.n)
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, ProbeSizes.of(model, train.n), model)
     checkpoint = Checkpoint(job, model.device.type)

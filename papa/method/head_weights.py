@@ -16,12 +16,10 @@ from papa.data.tokens import Tokens
 from papa.errors import InputError, count
 from papa.files import write_table
 from papa.method.checkpoints import Checkpoint, progress
-from papa.method.fitting import TrainingTask, fit
 from papa.method.hidden import StoredStates
-from papa.method.objective import Batch, Objective
-from papa.method.objectives import objective_of
-from papa.method.probes import ProbeSizes
+from papa.method.objectives import Batch, Objective, ProbeSizes
 from papa.method.states import StreamedStates
+from papa.method.training import TrainingTask, fit, objective_of
 from papa.method.variants import constants_for
 from papa.model.budget import BatchParts
 from papa.model.load import model_of

@@ -12,10 +12,10 @@ from papa.config.variant import ORIGINAL, Constant, Order, Variant
 from papa.data.tokenize import _schema, tokenize_corpus, write_groups
 from papa.data.weights import digest_of_model, weights_digest
 from papa.files import read_facts, read_table, write_table
-from papa.method import fitting
 from papa.method.averaging import average_corpus
 from papa.method.head_weights import learn_weights
 from papa.method.states import store_states
+from papa.method.training import fit as plain_fit
 from papa.method.training import train_probes
 from papa.results.finished import item_values
 from papa.stages import (
@@ -203,7 +203,7 @@ def trained(*given, **named):
     state = {}
 
     def fit(task, *more):
-        epochs = fitting.fit(task, *more)
+        epochs = plain_fit(task, *more)
         for module in task.modules:
             state.update(module.state_dict())
         return epochs

@@ -18,9 +18,7 @@ from papa.method import (
     averages,
     averaging,
     checkpoints,
-    fitting,
     head_weights,
-    objective,
     objectives,
     training,
 )
@@ -46,8 +44,8 @@ class Course:
         self.events = []
         self.killed_at = None
         for place, name, event in (
-            (fitting.TrainingState, "step", "step"),
-            (objective.Objective, "outcomes_on", "evaluate"),
+            (training.TrainingState, "step", "step"),
+            (objectives.Objective, "outcomes_on", "evaluate"),
             (training, "write_table", "write"),
             (head_weights, "write_table", "write"),
             (averaging.Averaging, "add_group", "group"),

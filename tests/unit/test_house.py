@@ -16,7 +16,7 @@ ORDER = "errors files config stages data model method results plan run commands 
 TRANSFORMERS = {
     "data/tokenize.py": "tokenizers, and sizes from configs",
     "data/weights.py": "the progress bars of files of weights",
-    "method/probes.py": "the activations of heads for masked tokens",
+    "method/token_prediction.py": "the activations of heads for masked tokens",
     "model/attention.py": "the registries of attention and of masks",
     "model/load.py": "pretrained models",
     "model/reference.py": "the attention of the stock model, which papa's is compared with",

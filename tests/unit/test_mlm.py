@@ -19,12 +19,12 @@ from papa.data.layout import texts_in_blocks
 from papa.data.tokens import Tokens
 from papa.files import read_facts, read_table
 from papa.method import token_prediction
-from papa.method.probes import MlmProbe
 from papa.method.states import StreamedStates
 from papa.method.token_prediction import (
     VALIDATION,
     MaskedTokens,
     Masking,
+    MlmProbe,
     masked_batch,
     summed_loss,
     token_losses,

@@ -370,10 +370,11 @@ class Plan:
             runs += [(f"resample-{sample}", sample, sample) for sample in samples]
         name = "-".join((model, task, *variant.path.split("/")))
         computed = self._settings_of(variant)
+        training = Training.of_probe(block)
         jobs = list[AnyJob]()
         for suffix, seed, sample in runs:
             settings = kind(
-                **self._of_task(task, seed, Training.of_probe(block)),
+                **self._of_task(task, seed, training),
                 sample=sample,
                 cluster=size if sample else 1,
             )

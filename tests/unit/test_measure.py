@@ -91,7 +91,7 @@ def test_finished_jobs_are_not_repeated(study, folder, tmp_path, monkeypatch):
     run = execute.run
     monkeypatch.setattr(
         "papa.commands.measure.run",
-        lambda batch, *at: made.append(batch["rule"]) or run(batch, *at),
+        lambda batch, *at: made.append(batch.rule) or run(batch, *at),
     )
     assert measured(folder, study.folder).curve.equals(study.curve) and made == []
     assert measured(folder, changed, margin=0.5).claims["margin"] == ["50%"] and made == ["report"]

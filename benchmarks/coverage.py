@@ -5,7 +5,7 @@
 
 A study draws training and validation rows, and orders of heads. Texts are points around the mean of their class; the
 original sees all features of a point, the replaced heads some of them, and the floor fewer. Probes are those of
-`papa.method.probes`, but many are trained at once, which a test compares with `papa.method.fitting`.
+`papa.method.objectives`, but many are trained at once, which a test compares with `papa.method.training`.
 The truth is the value for probes that are trained on this number of rows: the mean over all studies, on rows that no
 study has. Everything that is judged goes through `papa.results`. Prints the percentage of 95% intervals that hold it,
 and of studies that claim a reliance below the true one, as if this was the margin: at most 5% should.
@@ -27,8 +27,8 @@ from torch.nn.functional import cross_entropy
 
 from papa.config.margin import SHARE, Margin
 from papa.config.measures import MEASURES
-from papa.method.fitting import drawn_rows
-from papa.method.probes import SequenceProbe, TokenProbe
+from papa.method.objectives import SequenceProbe, TokenProbe
+from papa.method.training import drawn_rows
 from papa.results.outcomes import ALL, FLOOR, ORIGINALS, RUN_KEYS, Setting, TaskOutcomes
 from papa.results.reliance import Claim, effect_of
 from papa.results.statistics import LEVEL
@@ -191,7 +191,7 @@ class Probes:
 def train(
     case: Case, states: Tensor, gold: Tensor, rows: Sequence[Tensor], seeds: Sequence[int]
 ) -> Probes:
-    """Train many probes as `papa.method.fitting` does: AdamW without decay, the gradient norm clipped at 1.
+    """Train many probes as `papa.method.training` does: AdamW without decay, the gradient norm clipped at 1.
 
     Args:
         case: gives the probe and the number of epochs; batches have 16 rows.

@@ -26,8 +26,7 @@ AVERAGE = "published-average.safetensors"
 
 def job_of(settings: Settings, stage: str) -> AnyJob:
     """Return the job of a stage at the fraction and with the seed of the settings, from the plan in the work folder."""
-    from papa.plan.batches import JOBS
-    from papa.stages import HiddenStates, Job
+    from papa.stages import JOBS, HiddenStates, Job
 
     fraction = str(settings["fraction"])
     seed = settings.get("seed", 1)
@@ -109,7 +108,7 @@ def published_part(settings: Settings) -> Callable[[], Report]:
 
 def project_part(settings: Settings) -> Callable[[], Report]:
     """Return a part of the project: one stage of the workflow, called as its rule calls it; "step" is the stage."""
-    from papa.plan.study import function_of
+    from papa.run.execute import function_of
 
     job = job_of(settings, settings["step"])
     return lambda: {"said": function_of(job.stage)([job])}

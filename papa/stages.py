@@ -1,13 +1,19 @@
-"""Jobs: what each stage computes, from which settings and inputs, into which file.
+"""Jobs: what each stage computes, from which settings and inputs, into which file; and batches of jobs.
 
 A job makes one file. The file's name ends in the first digits of its key, the digest of everything that decides its
 numbers. So a file that exists is up to date.
+
+Jobs of one stage that run together in one process are a batch. Snakemake knows a batch by one file, its handle. The
+main process writes each batch to a small file, and the process that runs the batch reads only that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -16,11 +22,16 @@ from pydantic import BaseModel, ConfigDict
 
 from papa.config.measures import Target, target_of
 from papa.config.settings import Machine, Task
-from papa.files import KEY_DIGITS, PathLike, Record
+from papa.errors import InputError
+from papa.files import KEY_DIGITS, KEYED, PathLike, Record
 
 S = TypeVar("S", bound="Settings", covariant=True)
-LONGEST_NAME = 150
-"""Longer names for people are cut, because a file's name may have at most 255 bytes."""
+JOBS = "jobs"
+"""The folder with one small file for each batch that has something to do. A process reads only its own."""
+OTHER_FILES_MB = 1000
+"""Space for what a batch writes, but for hidden states."""
+STUDY = "study"
+"""The name of the file with what the rules need to know of the study."""
 
 
 class Settings(BaseModel):
@@ -36,9 +47,10 @@ class Settings(BaseModel):
     result: ClassVar[str] = ""
     """The name of what the stage makes, as an input of other rules of the workflow."""
 
-    def recorded(self) -> dict[str, object]:
-        """Return the settings as JSON, without default values."""
-        return self.model_dump(mode="json", exclude_defaults=True)
+    def record(self, inputs: Mapping[str, str]) -> Record:
+        """Return the record of a file that is made with these settings from inputs with these keys."""
+        settings = self.model_dump(mode="json", exclude_defaults=True)
+        return Record(self.stage, self.version, settings, dict(sorted(inputs.items())))
 
 
 class Training(BaseModel):
@@ -199,7 +211,7 @@ STAGES: dict[str, type[Settings]] = {
 """The settings of all stages, in the order of the workflow."""
 
 
-PLAIN = ("inputs", "reads", "name", "folder", "about", "label")
+PLAIN = ("reads", "output", "about", "label")
 """The fields of a job that are plain values."""
 
 
@@ -209,10 +221,9 @@ class Job(Generic[S]):
 
     Args:
         settings: the settings of the stage.
-        inputs: the key of each input by name; keys are digests of content, or keys of other jobs.
+        record: what decides the file's numbers; the file contains it.
         reads: the path of each file or folder that is read, by name.
-        name: a name for people, which is part of the file's name.
-        folder: the folder of the file.
+        output: the path of the file; its name is one for people, then the first digits of the key.
         about: names and places for people and tables: model, task, corpus, constant, order, fraction, seed, ….
         label: the column of the labels in `reads["labels"]`.
         variant: the variant whose hidden states a probe reads or computes.
@@ -220,20 +231,13 @@ class Job(Generic[S]):
     """
 
     settings: S
-    inputs: Mapping[str, str]
+    record: Record
     reads: Mapping[str, str]
-    name: str
-    folder: str
+    output: str
     about: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
     variant: HiddenStates = field(default_factory=HiddenStates)
     machine: Machine = field(default_factory=Machine)
-
-    @cached_property
-    def record(self) -> Record:
-        """The record that the file contains."""
-        kind = self.settings
-        return Record(kind.stage, kind.version, kind.recorded(), dict(sorted(self.inputs.items())))
 
     @property
     def stage(self) -> str:
@@ -241,15 +245,19 @@ class Job(Generic[S]):
         return self.settings.stage
 
     @property
+    def inputs(self) -> Mapping[str, str]:
+        """The key of each input by name; keys are digests of content, or keys of other jobs."""
+        return self.record.inputs
+
+    @property
     def key(self) -> str:
         """The key of the file, 40 hexadecimal digits."""
         return self.record.key
 
-    @cached_property
-    def output(self) -> str:
-        """The path of the file."""
-        name = self.name[:LONGEST_NAME]
-        return str(Path(self.folder, f"{name}-{self.key[:KEY_DIGITS]}{self.settings.suffix}"))
+    @property
+    def name(self) -> str:
+        """The name of the file for people."""
+        return KEYED.sub("", Path(self.output).stem)
 
     def __hash__(self) -> int:
         return hash(self.output)
@@ -262,7 +270,8 @@ class Job(Generic[S]):
         return {name: getattr(self, name) for name in PLAIN} | {
             "stage": self.stage,
             "settings": self.settings.model_dump(mode="json"),
-            "variant": self.variant.recorded(),
+            "inputs": self.inputs,
+            "variant": self.variant.model_dump(mode="json", exclude_defaults=True),
             "machine": asdict(self.machine),
         }
 
@@ -273,11 +282,128 @@ class Job(Generic[S]):
         variant = HiddenStates.model_validate(content["variant"])
         machine = Machine(**content["machine"])
         plain = {name: content[name] for name in PLAIN}
-        return Job(settings, **plain, variant=variant, machine=machine)
-
-    def named_like(self, path: PathLike) -> Job[S]:
-        """Return the job with the folder and the name of an existing file of its key; only the key counts."""
-        return replace(self, name=Path(path).stem[: -KEY_DIGITS - 1], folder=str(Path(path).parent))
+        record = settings.record(content["inputs"])
+        return Job(settings, record, **plain, variant=variant, machine=machine)
 
 
 AnyJob = Job[Settings]  # A job of any stage
+
+
+@dataclass(eq=False)
+class JobBatch:
+    """Jobs of one stage that run together in one process, such as the seeds of a probe.
+
+    Args:
+        rule: the rule of the workflow, which is named after the stage.
+        name: a name for people.
+        jobs: all jobs, in the order in which they run.
+        marker: for hidden states, an empty file; it is their handle, because the states may be deleted.
+        needs: the batches whose files the jobs read, by the name of the input.
+        disk_mb: the disk space of the hidden states that the jobs write or read, and some for other files.
+        lacking: the jobs that have to run, because their files are missing or their rule is forced.
+        forced: whether the jobs run although their files exist.
+    """
+
+    rule: str
+    name: str
+    jobs: list[AnyJob]
+    marker: str | None = None
+    needs: dict[str, list[JobBatch]] = field(default_factory=dict)
+    disk_mb: int = OTHER_FILES_MB
+    lacking: Sequence[AnyJob] = ()
+    forced: bool = False
+
+    @cached_property
+    def handle(self) -> str:
+        """The only path that Snakemake knows: the file that is, or was, written last."""
+        if self.marker:
+            return self.marker
+        if self.lacking:
+            return self.lacking[-1].output
+        return max((job.output for job in self.jobs), key=os.path.getmtime)
+
+    @property
+    def handle_key(self) -> str:
+        """The name of the file of this batch in the folder of the jobs' files."""
+        return key_in(self.handle)
+
+    @property
+    def states(self) -> set[str]:
+        """The hidden states that the jobs write or read."""
+        if self.marker:
+            return {job.output for job in self.jobs}
+        return {job.reads["states"] for job in self.jobs if "states" in job.reads}
+
+    @property
+    def all_needs(self) -> list[JobBatch]:
+        """The batches that have to run before this one."""
+        return [batch for batches in self.needs.values() for batch in batches]
+
+    def inputs(self, complete: bool = True) -> dict[str, list[str]]:
+        """Return the handles of what the batch needs, by the name of the input.
+
+        Unless they are to be `complete`, a batch that has all of its files lists none that has to be made, because it
+        would not read it; Snakemake would run it after every job that it lists.
+        """
+        listed = complete or bool(self.lacking)
+        return {
+            name: [batch.handle for batch in batches if listed or not batch.lacking]
+            for name, batches in self.needs.items()
+        }
+
+    def content(self) -> dict[str, Any]:
+        """Return what the job needs to know, as JSON."""
+        return {
+            "rule": self.rule,
+            "name": self.name,
+            "marker": self.marker,
+            "forced": self.forced,
+            "inputs": self.inputs(),
+            "jobs": [job.content() for job in self.lacking],
+        }
+
+    @classmethod
+    def of_content(cls, content: Mapping[str, Any]) -> JobBatch:
+        """Return the batch with this content, as the process that runs it needs it."""
+        jobs = [Job.of_content(job) for job in content["jobs"]]
+        plain = {name: content[name] for name in ("rule", "name", "marker", "forced")}
+        return cls(jobs=jobs, lacking=jobs, **plain)
+
+
+# -- the files of jobs ------------------------------------------------------------------------------------------------
+
+
+def key_in(path: str) -> str:
+    """Return the digits of the key at the end of the name of a file, with or without suffix."""
+    return path.rpartition("-")[2][:KEY_DIGITS]
+
+
+def write_jobs(folder: Path, contents: Mapping[str, object]) -> None:
+    """Replace the folder of the jobs' files; `contents` maps names, without suffix, to JSON.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
+    partial = folder.with_name(f".{folder.name}.partial")
+    try:
+        for outdated in (partial, folder):
+            shutil.rmtree(outdated, ignore_errors=True)
+        partial.mkdir(parents=True)
+        for name, content in contents.items():
+            (partial / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+        partial.rename(folder)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        reason = f"{folder} could not be written ({error.strerror})"
+        raise InputError(f"{reason}; fix the cause and run again.") from error
+
+
+def read_job(folder: PathLike, name: str) -> dict[str, Any] | None:
+    """Return the content of a job's file in the results of a study; None if there is nothing to do."""
+    try:
+        content: dict[str, Any] = json.loads(
+            Path(folder, JOBS, f"{name}.json").read_text(encoding="utf-8")
+        )
+    except FileNotFoundError:
+        return None
+    return content

@@ -162,7 +162,10 @@ def write_results(folder, skills=SKILLS, **changes):
 def report_job(finished):
     """The job of the report of results."""
     settings = Report(config=finished.config.shown())
-    return Job(settings, {"artefacts": "a"}, {}, "made-from", str(finished.folder / "report"))
+    record = settings.record({"artefacts": "a"})
+    return Job(
+        settings, record, {}, str(finished.folder / f"report/made-from-{record.key[:16]}.json")
+    )
 
 
 def page_of(finished):

@@ -139,7 +139,7 @@ def run_here(study: Plan) -> None:
     with keeping_models():
         for number, batch in enumerate(study.missing, 1):
             begin = time.monotonic()
-            result = run(batch.content(), study.results)
+            result = run(batch, study.results)
             if (
                 "ipykernel" not in sys.modules
             ):  # a notebook would keep each line as an output of the cell

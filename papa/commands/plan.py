@@ -29,7 +29,6 @@ from papa.data.weights import float32_bytes
 from papa.errors import WARNING, InputError, count, format_bytes, format_duration
 from papa.method.token_prediction import LOGITS_AT_ONCE
 from papa.model.load import model_of
-from papa.plan.batches import JobBatch
 from papa.plan.study import Plan
 from papa.plan.why import reasons
 from papa.results.statistics import UNSEEN_UNITS, smallest_margin
@@ -38,6 +37,7 @@ from papa.stages import (
     AnyJob,
     Average,
     HiddenStates,
+    JobBatch,
     LearnLambda,
     Probe,
     ProbeEncoder,

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, cached_property
 
 from papa.errors import InputError
 
+AVERAGES = ("average", "mean-output")
+"""Averages over texts, each in a file of its own: of attention or, for mean-output, of the outputs of heads."""
 TIED = ("sink", "by-distance")
-"""Averages in which pairs of slots share an entry: with the first key or not, or also at the same distance."""
-AVERAGED = ("average", *TIED, "mean-output")
-"""Constants that are averages over texts, of attention or, for mean-output, of the outputs of heads."""
+"""Averages in which pairs of slots share an entry: with the first key or not, or also at the same distance. They are
+computed from the file of `average`."""
+AVERAGED = ("average", *TIED, *AVERAGES[1:])
+"""All constants that are computed from texts."""
 DATA_FREE = ("identity", "toeplitz", "zeros", "uniform")
 """Constants that need no text: those of the paper's Table 1, and equal weights for all tokens."""
 KINDS = (*AVERAGED, *DATA_FREE)  # all kinds of constants by name
@@ -56,7 +59,9 @@ CONTEXT_FREE = ("zeros", "identity", "mean-output")
 class Constant:
     """The constant that replaces attention."""
 
-    start: str  # one of `KINDS`, from which training starts if the constant is trained
+    # one of `KINDS`, from which training starts if the constant is trained; stages need no more of a constant, because
+    # the rest decides which file they read
+    start: str
     corpus: str | None = None  # the corpus of an average; None means the task's own texts
     trained: bool = False  # whether the constant is trained with the probe
 
@@ -92,11 +97,11 @@ class Constant:
     @property
     def averaged(self) -> str:
         """The kind of average in the file from which the constant is computed."""
-        return "mean-output" if self.start == "mean-output" else "average"
+        return self.start if self.start in AVERAGES else "average"
 
     def for_corpus(self, corpus: str) -> Constant:
         """Return the constant as tasks on `corpus` name it: for them, `average-of-<corpus>` is simply `average`."""
-        return Constant(self.start, None, self.trained) if self.corpus == corpus else self
+        return replace(self, corpus=None) if self.corpus == corpus else self
 
 
 @dataclass(frozen=True)

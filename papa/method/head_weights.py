@@ -12,17 +12,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from papa.config.variant import Constant
 from papa.data.tokens import Tokens
 from papa.errors import InputError, count
 from papa.files import write_table
 from papa.method.checkpoints import Checkpoint, progress
-from papa.method.fitting import TrainingTask, fit
 from papa.method.hidden import StoredStates
-from papa.method.objective import Batch, Objective
-from papa.method.objectives import objective_of
-from papa.method.probes import ProbeSizes
+from papa.method.objectives import Batch, Objective, ProbeSizes
 from papa.method.states import StreamedStates
+from papa.method.training import TrainingTask, fit, objective_of
 from papa.method.variants import constants_for
 from papa.model.budget import BatchParts
 from papa.model.load import model_of
@@ -44,9 +41,7 @@ def learn_weights(jobs: Sequence[Job[LearnLambda]]) -> str:
     split = Tokens.read(job.reads["tokens"], "train")
     model = model_of(job)
     train = split["train"]
-    constants = constants_for(
-        Constant(settings.constant), job.reads.get("constants"), model, train.n
-    )
+    constants = constants_for(settings.constant, job.reads.get("constants"), model, train.n)
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, ProbeSizes.of(model, train.n), model)
     checkpoint = Checkpoint(job, model.device.type)

@@ -12,9 +12,7 @@ from papa.data.prepare import sorted_names
 from papa.data.tokens import Tokens
 from papa.errors import InputError
 from papa.method.head_weights import learn_gates
-from papa.method.objective import IGNORED, Objective
-from papa.method.objectives import GoldLabels, Labelled
-from papa.method.probes import ProbeSizes
+from papa.method.objectives import IGNORED, GoldLabels, Labelled, Objective, ProbeSizes
 from papa.method.token_prediction import NextTokens
 from papa.model.model import Batches, Model, check_model, packed_batches
 from papa.model.replacement import AnyConstants, check_slots

@@ -1,30 +1,246 @@
-"""The objective of each kind of task: a new probe predicts labels of texts or of words (paper, Sec. 4), or tokens."""
+"""Objectives: what is learned from hidden states and scored, and the probes of labelled tasks (paper, Sec. 4, App. B).
+
+An objective has the loss of a batch, and the outcomes of examples, from which scores are computed. It is independent of
+the source of hidden states: the store, memory, or the model (`papa.method.states`). Probes are small classifiers on all
+hidden states of a frozen model, which they read packed, `[token, L+1, hidden]`. If the model's prediction head is used
+instead of a probe, its logits replace hidden states, and nothing is trained.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, embedding_bag, linear
 
-from papa.config.measures import TEXT, WORD
-from papa.data.tokenize import tokenizer_of
+from papa.config.measures import OUTCOME_TYPES, TEXT, WORD
+from papa.data.packed import Packed
 from papa.data.tokens import Tokens, whole_numbers
 from papa.files import PathLike, read_facts, read_table
-from papa.method.objective import IGNORED, Batch, Objective, OutcomesBySplit, outcomes_table
-from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
-from papa.method.token_prediction import MaskedTokens, Masking, NextTokens
+from papa.model.forms import probe_dropout
 from papa.model.model import Model
-from papa.stages import Job, OfTask
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from transformers import PreTrainedConfig
 
+    from papa.config.measures import Target
+
+OutcomesBySplit = Mapping[str, Tensor]
+"""The outcomes of all scored examples, by split."""
+IGNORED = -100
+"""The label of tokens without a label."""
 EVALUATED_AT_ONCE = 64
 """Number of examples whose labels are predicted at once."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples of a split, and the tokens whose hidden states are read.
+
+    Args:
+        tokens: the split.
+        examples: int64 `[example]`, their indices in the split.
+        packed: their packed row, as the model reads it.
+        gold: int64, the right labels or tokens: `[example]`, or `[position]` if `positions` are given.
+        positions: int64 `[position]`, the tokens of the row whose hidden states are read; None means all.
+    """
+
+    tokens: Tokens
+    examples: Tensor
+    packed: Packed
+    gold: Tensor
+    positions: Tensor | None = None
+
+
+States = Callable[[Batch], Tensor]
+"""Maps a batch to the hidden states at its positions, float32 `[position, L+1, hidden]`, or logits `[token, word]`."""
+
+
+class Objective(ABC):
+    """The loss and the outcomes of a task, and the new probe to be trained for it, if any."""
+
+    target: Target
+    probe: nn.Module
+    splits: Mapping[str, Tokens]
+
+    @property
+    def examples(self) -> int:
+        """Number of training examples."""
+        return len(self.splits["train"])
+
+    def begin(self, epoch: int) -> None:  # noqa: B027  most objectives have the same examples in every epoch
+        """Prepare for an epoch, counted from 1."""
+
+    def batch(self, examples: Tensor) -> Batch:
+        """Return training examples by index."""
+        return self._batch("train", examples)
+
+    @abstractmethod
+    def _batch(self, split: str, examples: Tensor) -> Batch:
+        """Return examples of a split by index."""
+
+    @abstractmethod
+    def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """Return the mean loss of a batch; 0 if the batch has nothing to predict."""
+
+    @abstractmethod
+    def scored(self) -> Iterator[Batch]:
+        """Yield all examples that are scored, batch by batch and split by split."""
+
+    @abstractmethod
+    def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """Return the outcomes of a scored batch, one for each label or token that is predicted."""
+
+    @abstractmethod
+    def table(self, outcomes: OutcomesBySplit) -> pa.Table:
+        """Return a row for each outcome of the scored examples; `OUTCOME_TYPES` lists the columns."""
+
+    def predictions(self, batch: Batch) -> int:
+        """Return the number of predictions over which the loss of a batch is averaged."""
+        return len(batch.gold)
+
+    def divided(self, examples: Tensor) -> Sequence[Tensor]:
+        """Return training examples in parts that need little memory for logits."""
+        return [examples]
+
+    def weighted(self, parts: Sequence[Tensor]) -> list[tuple[Tensor, float]]:
+        """Return parts of a batch, divided again if necessary, with the weights of their losses in the batch's loss."""
+        small = [part for whole in parts for part in self.divided(whole)]
+        if len(small) == 1:
+            return [(small[0], 1.0)]
+        sizes = [self.predictions(self.batch(part)) for part in small]
+        return [(part, size / max(1, sum(sizes))) for part, size in zip(small, sizes, strict=True)]
+
+    def loss_on(self, states: States, examples: Tensor) -> Tensor:
+        """Return the mean loss of training examples, by index, on these hidden states."""
+        batch = self.batch(examples)
+        return self.loss(batch, states(batch))
+
+    def outcomes_on(self, states: States) -> OutcomesBySplit:
+        """Return the outcomes of all scored examples, by split."""
+        outcomes: dict[str, list[Tensor]] = {}
+        self.probe.eval()
+        with torch.inference_mode():
+            for batch in self.scored():
+                outcomes.setdefault(batch.tokens.split, []).append(
+                    self.outcomes(batch, states(batch)).cpu()
+                )
+        self.probe.train()
+        return {split: torch.cat(parts) for split, parts in outcomes.items()}
+
+
+def outcomes_table(split: str, columns: Mapping[str, Tensor]) -> pa.Table:
+    """Build the outcomes of a split from columns named as in `OUTCOME_TYPES`."""
+    import pyarrow as pa
+
+    arrays = {
+        name: pa.array(values.numpy(), OUTCOME_TYPES[name]) for name, values in columns.items()
+    }
+    return pa.table(
+        {"split": pa.array([split] * len(columns["example"])).dictionary_encode()} | arrays
+    )
+
+
+@dataclass(frozen=True)
+class ProbeSizes:
+    """The sizes of hidden states, and the settings of a probe that follow from the model.
+
+    Args:
+        layers: number of hidden states per token: L+1, including the embeddings.
+        hidden: size of a hidden state.
+        slots: number of slots in the layout.
+        initializer_range: standard deviation of initial weights.
+        probe_dropout: dropout before the output of a sequence probe.
+    """
+
+    layers: int
+    hidden: int
+    slots: int
+    initializer_range: float
+    probe_dropout: float
+
+    @classmethod
+    def of(cls, model: Model, slots: int) -> ProbeSizes:
+        return cls(
+            model.states, model.hidden, slots, spread_of(model.config), probe_dropout(model.config)
+        )
+
+
+def spread_of(config: PreTrainedConfig) -> float:
+    """Return the standard deviation of a model's initial weights; 0.02 if its config has none."""
+    return float(getattr(config, "initializer_range", 0.02))
+
+
+class SequenceProbe(nn.Module):
+    """A probe for whole examples: a learned weighted sum over slots in each layer, then dense, tanh, dropout, output.
+
+    The weights `slot_weights` `[L+1, slot]` start at 1/slots; the L+1 sums are concatenated.
+    """
+
+    def __init__(
+        self,
+        layers: int,
+        slots: int,
+        hidden: int,
+        labels: int,
+        dropout: float = 0.0,
+        initializer_range: float = 0.02,
+    ):
+        super().__init__()
+        self.slot_weights = nn.Parameter(torch.full((layers, slots), 1.0 / slots))
+        self.dense = nn.Linear(layers * hidden, hidden)
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(hidden, labels)
+        initialise(self, initializer_range)
+
+    def packed(self, hidden: Tensor, batch: Packed) -> Tensor:
+        """Return logits `[example, label]` from packed `hidden` `[token, L+1, hidden]`."""
+        tokens, layers, size = hidden.shape
+        layer = torch.arange(layers, device=hidden.device)[:, None]
+        begin = batch.lengths.cumsum(0) - batch.lengths
+        pooled = embedding_bag(
+            (torch.arange(tokens, device=hidden.device) * layers + layer).flatten(),
+            hidden.reshape(-1, size),
+            (begin + layer * tokens).flatten(),  # a bag for every layer and example
+            mode="sum",
+            per_sample_weights=self.slot_weights.index_select(1, batch.slots).flatten(),
+        )
+        pooled = (
+            pooled.view(layers, -1, size).transpose(0, 1).flatten(1)
+        )  # [example, (L+1) * hidden]
+        dense = torch.tanh(linear(pooled, self.dense.weight, self.dense.bias))
+        logits: Tensor = self.output(self.dropout(dense))
+        return logits
+
+
+class TokenProbe(nn.Module):
+    """A probe for tokens: the L+1 vectors of each token are concatenated, then dense, tanh, output."""
+
+    def __init__(self, layers: int, hidden: int, labels: int, initializer_range: float = 0.02):
+        super().__init__()
+        self.dense = nn.Linear(layers * hidden, hidden)
+        self.output = nn.Linear(hidden, labels)
+        initialise(self, initializer_range)
+
+    def packed(self, hidden: Tensor) -> Tensor:
+        """Return logits `[token, label]` from packed `hidden` `[token, L+1, hidden]`."""
+        logits: Tensor = self.output(
+            torch.tanh(linear(hidden.flatten(1), self.dense.weight, self.dense.bias))
+        )
+        return logits
+
+
+def initialise(probe: nn.Module, spread: float) -> None:
+    """Draw the weights of a probe with this standard deviation; biases are zero."""
+    for module in probe.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=spread)
+            nn.init.zeros_(module.bias)
 
 
 @dataclass(frozen=True)
@@ -130,29 +346,3 @@ class Labelled(Objective):
         if isinstance(self.probe, SequenceProbe):
             return self.probe.packed(hidden, batch.packed.to(hidden.device))
         return self.probe.packed(hidden)
-
-
-def objective_of(
-    job: Job[OfTask], splits: Mapping[str, Tokens], sizes: ProbeSizes, model: Model | None
-) -> Objective:
-    """Return the objective of a job, with a new probe if one is trained; raise `InputError` if the model does not fit.
-
-    The model is None if hidden states are stored. The seed of the job determines the masks.
-    """
-    target = job.settings.target
-    objective: Objective
-    if target.labelled:
-        labels = GoldLabels.read(job.reads["labels"], job.label, splits["train"])
-        objective = Labelled(splits, sizes, labels)
-    elif model is None:
-        raise RuntimeError(f"{target.name} needs the model")
-    elif target.probed:
-        MaskedTokens.check(model)  # first, because the tokenizer of a decoder has no mask
-        name = job.about["model"]
-        masking = Masking.of(tokenizer_of(job.reads["model"], name), name)
-        objective = MaskedTokens(splits, model, masking, job.settings.seed)
-    else:
-        objective = NextTokens(splits, model, f"task {job.about['task']}")
-    if model is not None:
-        objective.probe.to(model.device)
-    return objective

@@ -14,8 +14,7 @@ from papa.data.tokens import Tokens, TokensFile
 from papa.errors import InputError, format_bytes
 from papa.method.checkpoints import progress
 from papa.method.hidden import HiddenWriter, Index, rounded, scaled, writing_hidden
-from papa.method.objective import Batch
-from papa.method.probes import ProbeSizes
+from papa.method.objectives import Batch, ProbeSizes
 from papa.method.variants import replaced_by
 from papa.model.budget import TokenBudget
 from papa.model.load import model_of

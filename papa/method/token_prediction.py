@@ -21,13 +21,20 @@ from papa.config.measures import MASKED, NEXT
 from papa.data.packed import Packed
 from papa.data.tokens import Tokens
 from papa.errors import InputError
-from papa.method.objective import IGNORED, Batch, Objective, OutcomesBySplit, outcomes_table
-from papa.method.probes import MlmProbe, activation_of, spread_of
+from papa.method.objectives import (
+    IGNORED,
+    Batch,
+    Objective,
+    OutcomesBySplit,
+    initialise,
+    outcomes_table,
+    spread_of,
+)
 from papa.model.model import Model
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 DECODED_AT_ONCE = 256
 """Number of tokens that are decoded at once; each needs a logit for every word of the vocabulary."""
@@ -41,6 +48,14 @@ RANDOM_SHARE = 0.1
 """Probability that a token is chosen, and that a chosen token becomes the mask token or a random token."""
 VALIDATION = (0, 0)
 """Seed and epoch of the validation masks of every variant and probe; epochs of training start at 1."""
+ACTIVATION_KEYS = (
+    "hidden_act",
+    "hidden_activation",
+    "activation",
+    "activation_function",
+    "dense_act_fn",
+)
+"""The names that model configs use for the activation."""
 
 
 class TokenPrediction(Objective):
@@ -172,6 +187,60 @@ class Masks:
 
     ids: Tensor
     chosen: Tensor
+
+
+def activation_of(config: PreTrainedConfig) -> str:
+    """Return the activation in a model's config, under any of `ACTIVATION_KEYS`; gelu if there is none."""
+    values = (getattr(config.get_text_config(), name, None) for name in ACTIVATION_KEYS)
+    return next((value for value in values if isinstance(value, str)), "gelu")
+
+
+class MlmProbe(nn.Module):
+    """A probe for masked tokens: the L+1 vectors of each are concatenated, then dense, activation, decoder.
+
+    logits = embeddings · activation(dense(hidden)) + bias. The decoder is tied to the model's input embeddings, which
+    are frozen and are neither parameters of the probe nor part of its state. `bias` `[vocabulary]` is initially 0. If
+    embeddings and hidden states differ in size (ELECTRA small), a learned projection precedes the decoder.
+    """
+
+    embeddings: Tensor
+
+    def __init__(
+        self,
+        layers: int,
+        hidden: int,
+        embeddings: Tensor,
+        activation: str = "gelu",
+        initializer_range: float = 0.02,
+    ):
+        """Create a probe for a model's `embeddings` `[vocabulary, size]` and `activation` (see `activation_of`)."""
+        super().__init__()
+        from transformers.activations import ACT2FN
+
+        if activation not in ACT2FN:
+            raise InputError(
+                f"{activation!r} is not an activation; give one of {', '.join(sorted(ACT2FN))}."
+            )
+        vocabulary, size = embeddings.shape
+        self.dense = nn.Linear(layers * hidden, hidden)
+        self.activation = ACT2FN[activation]
+        self.projection = nn.Linear(hidden, size) if size != hidden else None
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        self.register_buffer("embeddings", embeddings.detach(), persistent=False)
+        initialise(self, initializer_range)
+
+    def packed(self, hidden: Tensor) -> Tensor:
+        """Return logits `[token, vocabulary]` from packed `hidden` `[token, L+1, hidden]`."""
+        return linear(self.states(hidden), self.embeddings, self.bias)
+
+    def states(self, hidden: Tensor) -> Tensor:
+        """Return the decoder's input, `[token, size]`, from packed `hidden` `[token, L+1, hidden]`."""
+        states = self.activation(linear(hidden.flatten(1), self.dense.weight, self.dense.bias))
+        return (
+            states
+            if self.projection is None
+            else linear(states, self.projection.weight, self.projection.bias)
+        )
 
 
 @dataclass(frozen=True)

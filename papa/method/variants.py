@@ -13,7 +13,7 @@ from math import floor
 
 import torch
 
-from papa.config.variant import BY_POSITION, TIED, Constant, Order
+from papa.config.variant import BY_POSITION, TIED, Order
 from papa.errors import InputError, count
 from papa.files import PathLike, read_table
 from papa.method.averages import Constants, data_free_matrix
@@ -31,21 +31,19 @@ def replaced_by(
     """
     if variant.constant is None:
         return None, None
-    constants = constants_for(Constant(variant.constant), job.reads.get("constants"), model, slots)
+    constants = constants_for(variant.constant, job.reads.get("constants"), model, slots)
     if variant.order is None and variant.heads is None:
         return constants, None
     ranked = ordered_heads(job, variant, model)
     return constants, ranked[: len(ranked) - floor(Fraction(variant.fraction) * len(ranked))]
 
 
-def constants_for(
-    constant: Constant, averages: PathLike | None, model: Model, slots: int
-) -> Loaded:
-    """Return the constants that replace a model's attention; those of texts are read from a file of `averages`."""
+def constants_for(kind: str, averages: PathLike | None, model: Model, slots: int) -> Loaded:
+    """Return the constants of a kind (`Constant.start`); those of texts are read from a file of `averages`."""
     if averages is None:
-        return data_free_matrix(constant.start, slots).expand(model.layers, model.heads, -1, -1)
-    if constant.start in TIED:
-        return Constants.load(averages).tied(constant.start).mean
+        return data_free_matrix(kind, slots).expand(model.layers, model.heads, -1, -1)
+    if kind in TIED:
+        return Constants.load(averages).tied(kind).mean
     return Constants.load_constants(averages)[0]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from itertools import product
@@ -22,15 +22,17 @@ from papa.data.digests import digest_of_file
 from papa.data.prepare import Prepared, prepared
 from papa.data.weights import ModelFiles, model_source
 from papa.errors import InputError, first_line
-from papa.files import KEY_DIGITS, PathLike, Record, digest_of_json, read_json, write_json
-from papa.plan.batches import JOBS, STUDY, JobBatch, find_missing, key_in, linked, write_jobs
+from papa.files import KEY_DIGITS, PathLike, digest_of_json, read_json, write_json
+from papa.plan.missing import find_missing, linked
 from papa.stages import (
-    LONGEST_NAME,
+    JOBS,
     STAGES,
+    STUDY,
     AnyJob,
     Average,
     HiddenStates,
     Job,
+    JobBatch,
     LearnLambda,
     Probe,
     ProbeEncoder,
@@ -38,6 +40,8 @@ from papa.stages import (
     Settings,
     Tokenize,
     Training,
+    key_in,
+    write_jobs,
 )
 
 TEXT_COLUMNS = ("first", "second", "words")
@@ -45,11 +49,14 @@ PUBLISHED = Path(__file__).parents[1] / "data" / "published.csv"
 """The file with the numbers of the paper's tables."""
 ANALYSES = Path(__file__).parents[1] / "results" / "report.py"
 """The file with the list of analyses; a new one makes reports again."""
+LONGEST_NAME = 150
+"""Longer names for people are cut, because a file's name may have at most 255 bytes."""
 TOGETHER = 2 * 10**9
 """Variants share one job while their hidden states together have fewer bytes."""
 PLAN = "plan.json"
 STUDIES = "studies"
 """The folder of the cache that lists, for each study of any user, the files that it needs."""
+NOTHING_REPLACED = HiddenStates()
 Needs = dict[str, tuple[str | None, str | None]]
 """The key and the path of each input of a job; None for what is only read, or only in the key."""
 
@@ -168,32 +175,35 @@ class Plan:
         name: str,
         needs: Needs,
         about: dict[str, Any],
-        variant: HiddenStates | None = None,
+        variant: HiddenStates = NOTHING_REPLACED,
     ) -> AnyJob:
-        states = settings.stage == HiddenStates.stage
-        folder = self.results / "states" if states else self.cache / settings.stage
-        inputs = {need: key for need, (key, _) in needs.items() if key is not None}
-        reads = {need: path for need, (_, path) in needs.items() if path is not None}
-        machine = Machine(device=self.machine.device, token_budget=self.machine.token_budget)
-        label = f"label {about['task']}" if "labels" in reads else ""
-        job = Job(
+        folder = f"{self.cache}/{settings.stage}"
+        if settings.stage == HiddenStates.stage:
+            folder = f"{self.results}/states"
+        record = settings.record({need: key for need, (key, _) in needs.items() if key is not None})
+        digits = record.key[:KEY_DIGITS]
+        path = f"{folder}/{name[:LONGEST_NAME]}-{digits}{settings.suffix}"
+        return Job(
             settings,
-            inputs,
-            reads,
-            name,
-            str(folder),
-            about,
-            label,
-            variant or HiddenStates(),
-            machine,
+            record,
+            reads={need: path for need, (_, path) in needs.items() if path is not None},
+            output=self._files_in(folder).setdefault(digits, path),
+            about=about,
+            label=f"label {about['task']}" if "labels" in needs else "",
+            variant=variant,
+            machine=self._job_machine,
         )
-        path = self._made(folder).setdefault(job.key[:KEY_DIGITS], job.output)
-        return job if path == job.output else job.named_like(path)
+
+    @cached_property
+    def _job_machine(self) -> Machine:
+        """What jobs know of this machine; the paths that they read say where models and data are."""
+        return Machine(device=self.machine.device, token_budget=self.machine.token_budget)
 
     @cache  # noqa: B019
-    def _made(self, folder: Path) -> dict[str, PathLike]:
+    def _files_in(self, folder: str) -> dict[str, str]:
         """Return the files of a stage by the digits of their keys, whatever the names in other configs were."""
-        return {file.stem[-KEY_DIGITS:]: file for file in folder.glob("[!.]*")}
+        names = os.listdir(folder) if os.path.isdir(folder) else []
+        return {key_in(name): f"{folder}/{name}" for name in names if not name.startswith(".")}
 
     @cache  # noqa: B019
     def tokens(self, model: str, corpus: str, slots: int | None = None) -> AnyJob:
@@ -209,10 +219,11 @@ class Plan:
 
     def _training_tokens(self, tokens: AnyJob) -> Needs:
         """Return the key of the tokens of training texts, on which validation texts have no influence."""
-        inputs = {**tokens.inputs, "texts": self._texts(tokens.about["corpus"], "train")}
-        record = Record(tokens.stage, tokens.settings.version, tokens.settings.recorded(), inputs)
+        texts = self._texts(tokens.about["corpus"], "train")
+        record = tokens.settings.record({**tokens.inputs, "texts": texts})
         return {"tokens": (record.key, tokens.output)}
 
+    @cache  # noqa: B019
     def average(self, model: str, corpus: str, constant: Constant | None) -> AnyJob | None:
         """Return the job of a constant for a model on a corpus; None if the constant needs no text."""
         if constant is None or constant.data_free:
@@ -286,7 +297,7 @@ class Plan:
         order = variant.order
         if constant is None or order is None or not order.by_weight:
             return None
-        untrained = Constant(constant.start, constant.corpus)
+        untrained = replace(constant, trained=False)
         return self.weights(model, task, untrained, order.base, order.draw or 0)
 
     @cache  # noqa: B019
@@ -359,10 +370,11 @@ class Plan:
             runs += [(f"resample-{sample}", sample, sample) for sample in samples]
         name = "-".join((model, task, *variant.path.split("/")))
         computed = self._settings_of(variant)
+        training = Training.of_probe(block)
         jobs = list[AnyJob]()
         for suffix, seed, sample in runs:
             settings = kind(
-                **self._of_task(task, seed, Training.of_probe(block)),
+                **self._of_task(task, seed, training),
                 sample=sample,
                 cluster=size if sample else 1,
             )
@@ -403,7 +415,7 @@ class Plan:
     @cached_property
     def report(self) -> AnyJob:
         """The job of the tables, figures and the page; names, too, decide what they show."""
-        jobs = sorted(self.jobs, key=lambda job: (job.key, job.name))
+        jobs = sorted(self.jobs, key=lambda job: job.key)
         corpora = dict.fromkeys(self.config.tasks[task].corpus for _, task in self.config.pairs)
         inputs = {
             "artefacts": digest_of_json([[job.key, job.about] for job in jobs]),
@@ -411,8 +423,10 @@ class Plan:
         }
         inputs["analyses"] = digest_of_file(ANALYSES)
         inputs |= {f"data {name}": digest_of_json(self.data(name).facts) for name in corpora}
-        folder = str(self.results / "report")
-        return Job(Report(config=self.config.shown()), inputs, {}, "made-from", folder, {})
+        settings = Report(config=self.config.shown())
+        record = settings.record(inputs)
+        name = f"made-from-{record.key[:KEY_DIGITS]}{settings.suffix}"
+        return Job(settings, record, reads={}, output=str(self.results / "report" / name))
 
     @cached_property
     def report_files(self) -> list[str]:
@@ -571,27 +585,6 @@ class Plan:
             "files": sorted(os.path.relpath(file, self.cache) for file in files),
         }
         write_json(entry, self.cache / STUDIES / f"{digest_of_json(folder)}.json")
-
-
-def function_of(stage: str) -> Callable[[Sequence[Any]], str]:
-    """Return the function of a stage; only what it needs is imported, because torch takes a second."""
-    if stage == Tokenize.stage:
-        from papa.data.tokenize import tokenize_corpus
-
-        return tokenize_corpus
-    if stage in (Probe.stage, ProbeEncoder.stage):
-        from papa.method.training import train_probes
-
-        return train_probes
-    from papa.method.averaging import average_corpus
-    from papa.method.head_weights import learn_weights
-    from papa.method.states import store_states
-
-    functions: dict[str, Callable[[Any], str]] = {
-        Average.stage: average_corpus,
-        LearnLambda.stage: learn_weights,
-    }
-    return functions.get(stage, store_states)
 
 
 def read_plan(folder: PathLike) -> dict[str, Any]:

@@ -44,7 +44,8 @@ def reasons(plan: Plan) -> Iterator[str]:
 
 def reason(job: AnyJob, listed: dict[str, Files]) -> str:
     """Return what differs from the nearest existing file; empty if only its inputs are computed again."""
-    by_name = listed.get(job.folder) or listed.setdefault(job.folder, _files_in(job.folder))
+    folder = os.path.dirname(job.output)
+    by_name = listed.get(folder) or listed.setdefault(folder, _files_in(folder))
     alike = by_name.get(job.name) or by_name.get(_without_number(job.name), [])
     existing = [
         made for path in alike[:COMPARED] if (made := read_provenance(path)) and made.record

@@ -19,6 +19,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from papa.config.variant import Constant
 from papa.data.tokens import Tokens, TokensFile
 from papa.errors import InputError, count
 from papa.files import PathLike
@@ -73,20 +74,15 @@ NOTE = (
 ).format(**THRESHOLDS)
 
 
-def patterns_of(
-    averages: AnyJob, tokens: AnyJob, heads: Sequence[tuple[int, int]] | None = None
-) -> Section:
-    """Measure all heads of `averages`, and draw some of them (Figure 4), by default those of the paper that exist.
-
-    The `tokens` show which slots hold special tokens.
-    """
+def patterns_of(averages: AnyJob, heads: Sequence[tuple[int, int]] | None = None) -> Section:
+    """Measure all heads of `averages`, and draw some of them (Figure 4), by default those of the paper that exist."""
     model = averages.about["model"]
     corpus = averages.about["corpus"]
     constants = Constants.load(averages.output)
     layers, per_layer = constants.sum.shape[:2]
     of_paper = [head for head in PAPER_HEADS if head[0] < layers and head[1] < per_layer]
     heads = heads or of_paper or [(0, 0)]
-    special = special_slots_of(tokens.output)
+    special = special_slots_of(averages.reads["tokens"])
     rows = pd.DataFrame(measure_patterns(constants, special), dtype=object)
     shares = [
         {"layer": str(layer)} | _shares(of_layer) for layer, of_layer in rows.groupby("layer")
@@ -126,11 +122,9 @@ def patterns(finished: Finished) -> list[Section]:
     )
     sections = []
     for model, corpus in corpora:
-        slots = config.corpora[corpus].slots
-        (averages,) = finished.of_stage(
-            "average", model=model, corpus=corpus, slots=slots, kind="average"
-        )
-        sections.append(patterns_of(averages, finished.tokens(model, corpus, slots), asked.heads))
+        averages = finished.averages(model, corpus, Constant("average"))
+        if averages is not None:
+            sections.append(patterns_of(averages, asked.heads))
     return sections
 
 

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
 
 from papa.config.settings import Config
+from papa.config.variant import Constant
 from papa.data.prepare import TEXTS
 from papa.files import PathLike, digest_of_json, read_facts, read_provenance, read_table
 from papa.results.claims import (
@@ -30,7 +31,7 @@ from papa.results.reliance import effects_of
 from papa.results.scores import SPLITS, collect_runs
 from papa.results.summary import summary_of
 from papa.results.views import grid_views
-from papa.stages import AnyJob, Job, Probe, ProbeEncoder, Tokenize, Training
+from papa.stages import AnyJob, Average, Job, Probe, ProbeEncoder, Tokenize
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,6 +68,30 @@ class Finished:
         return [
             job for job in self.jobs if job.stage in stages and about.items() <= job.about.items()
         ]
+
+    def only(self, stage: str, **about: object) -> AnyJob | None:
+        """Return the only job of a stage with these entries in `about`; None if there is none."""
+        jobs = self.of_stage(stage, **about)
+        if len(jobs) > 1:
+            raise RuntimeError(f"{len(jobs)} jobs of {stage} have {about}")
+        return jobs[0] if jobs else None
+
+    def averages(self, model: str, corpus: str, constant: Constant) -> AnyJob | None:
+        """Return the job of the averages from which a constant of a task on `corpus` comes; None if there are none."""
+        if constant.data_free:
+            return None
+        return self.only(
+            Average.stage,
+            model=model,
+            corpus=constant.corpus or corpus,
+            slots=self.config.corpora[corpus].slots,
+            kind=constant.averaged,
+        )
+
+    @cached_property
+    def probes(self) -> list[Job[Probe]]:
+        """The jobs of all probes."""
+        return cast("list[Job[Probe]]", self.of_stage(*PROBES))
 
     @cached_property
     def facts(self) -> dict[str, Mapping[str, Any]]:
@@ -120,7 +145,7 @@ class Finished:
     def runs(self) -> pd.DataFrame:
         """The scores of all runs: a row for each run, metric and subset."""
         titles = {name: task.title or name for name, task in self.config.tasks.items()}
-        runs = [self._run(job) for job in self.of_stage(*PROBES)]
+        runs = [self._run(job) for job in self.probes]
         return collect_runs(runs, self.outcomes, titles)
 
     @cached_property
@@ -153,14 +178,12 @@ class Finished:
     def _samples(self) -> Samples:
         return samples_of(self.outcomes)
 
-    def _run(self, job: AnyJob) -> dict[str, Any]:
+    def _run(self, job: Job[Probe]) -> dict[str, Any]:
         """Return the record of a run for the table of runs."""
         about = job.about
         probed = read_facts(job.output)
-        task = self.config.tasks[about["task"]]
         facts = self.facts[about["corpus"]]
         laid_out = self._laid_out[about["model"], about["corpus"]]
-        training = Training.of_probe(task)
         counts = {
             "rows": facts["rows"],
             "rows_available": facts["rows_available"],
@@ -169,7 +192,7 @@ class Finished:
         return {
             **{name: about[name] for name in ("model", "task", *RUN_KEYS)},
             **{name: probed[name] for name in ("kept", "heads")},
-            **training.model_dump(),
+            **job.settings.training.model_dump(),
             "style": laid_out["style"],
             **{
                 f"{name}_{split}": values.get(split, 0)
@@ -178,25 +201,18 @@ class Finished:
             },
         }
 
-    def tokens(self, model: str, corpus: str, slots: int | None) -> AnyJob:
-        """Return the job of the tokens of a corpus in this number of slots."""
-        jobs = self.of_stage(Tokenize.stage, model=model, corpus=corpus)
-        return next(job for job in jobs if job.settings.recorded()["slots"] == slots)
-
     @cached_property
     def _laid_out(self) -> dict[tuple[str, str], Mapping[str, Any]]:
-        """The facts about the tokens of each model and corpus; tokens for averages may have the slots of another."""
-        corpora = {(model, self.config.tasks[task].corpus) for model, task in self.config.pairs}
-        return {
-            (model, corpus): read_facts(
-                self.tokens(model, corpus, self.config.corpora[corpus].slots).output
-            )
-            for model, corpus in corpora
+        """The facts about the tokens of each model and corpus of a task."""
+        tokens = {
+            (job.about["model"], job.about["corpus"]): job.reads["tokens"] for job in self.probes
         }
+        return {names: read_facts(path) for names, path in tokens.items()}
 
     def _task_outcomes(self, model: str, task: str) -> TaskOutcomes:
         settings = self.config.tasks[task]
-        probes = self.of_stage(*PROBES, model=model, task=task)
+        of_task = {"model": model, "task": task}
+        probes = [job for job in self.probes if of_task.items() <= job.about.items()]
         corpus = self.config.corpora[settings.corpus]
         table = self._tables[settings.corpus]
         frames = [read_table(job.output).to_pandas().astype({"split": str}) for job in probes]

@@ -23,7 +23,7 @@ from papa.method.variants import last_weights, smallest_first
 from papa.results.attention_patterns import special_slots_of
 from papa.results.phrases import constant_name
 from papa.results.views import grid_views
-from papa.stages import AnyJob
+from papa.stages import AnyJob, LearnLambda
 
 if TYPE_CHECKING:
     from papa.results.finished import Finished
@@ -56,28 +56,29 @@ def head_maps(finished: Finished) -> tuple[list[dict[str, object]], dict[str, di
     )
     for model, task, name in product(grid.models, grid.tasks, grid.constants):
         corpus = grid.tasks[task]
-        slots = config.corpora[corpus].slots
         constant = Constant.parse(name).for_corpus(corpus)
-        averaged = _averages_of(finished, model, corpus, constant)
-        of_lambda = finished.of_stage(
-            "learn_lambda",
+        # outputs of heads have no entries for pairs of slots
+        has_pairs = constant.averaged != "mean-output"
+        averaged = finished.averages(model, corpus, constant) if has_pairs else None
+        learned = finished.only(
+            LearnLambda.stage,
             model=model,
             task=task,
             constant=constant.untrained,
             order="lambda",
             seed=config.ranking.seeds[0],
         )
-        learned = next(iter(of_lambda), None)
         if averaged is None and learned is None:
             continue
         key = f"{Path(averaged.output).stem}:{constant.start}" if averaged else None
         if averaged and key and key not in sets:
             constants = Constants.load(averaged.output)
-            tokens = finished.tokens(model, averaged.about["corpus"], slots)
             constants = constants.tied(constant.start) if constant.start in TIED else constants
             sizes[key] = constants.sum.shape[:2]
             sets[key] = matrices_of(
-                constants, special_slots_of(tokens.output), max(1, min(MAXIMUM_SLOTS, maximum))
+                constants,
+                special_slots_of(averaged.reads["tokens"]),
+                max(1, min(MAXIMUM_SLOTS, maximum)),
             )
         weights = sorted(last_weights(learned.output).items()) if learned else []
         layers, heads = (number + 1 for number in weights[-1][0]) if weights else sizes[key]
@@ -91,15 +92,6 @@ def head_maps(finished: Finished) -> tuple[list[dict[str, object]], dict[str, di
             }
         )
     return maps, sets
-
-
-def _averages_of(finished: Finished, model: str, corpus: str, constant: Constant) -> AnyJob | None:
-    """Return the job of the averages of a constant; None if it is no average over pairs of slots."""
-    if constant.data_free or constant.start == "mean-output":
-        return None
-    about = {"corpus": constant.corpus or corpus, "slots": finished.config.corpora[corpus].slots}
-    jobs = finished.of_stage("average", model=model, kind="average", **about)
-    return next(iter(jobs), None)
 
 
 def heads_of(jobs: Iterable[AnyJob]) -> pd.DataFrame:

@@ -42,6 +42,8 @@ CURVE_COLUMNS = [
 CURVE_COLUMNS += ["trivial", "context_free", "status", *LOST, *CONTRIBUTED, *RELIANCE]
 AVERAGES = "averages"
 """The folder of a saved study's averages."""
+DECIDING = ("model", "corpus", "slots", "kind")
+"""What decides a file of averages of a study."""
 
 
 @dataclass(frozen=True)
@@ -120,36 +122,33 @@ class Study:
         replacing = Constant.parse(
             _chosen("constant", constant or next(iter(of_texts), None), of_texts)
         )
-        about: dict[str, object] = {
-            "model": _chosen("model", model, models),
-            "corpus": replacing.corpus or corpus,
-        }
-        about |= {"slots": self.config.corpora[corpus].slots, "kind": replacing.averaged}
-        paths = [
-            path
-            for path, of_averages in self._averages.items()
-            if about.items() <= of_averages.items()
-        ]
-        if not paths or not paths[0].exists():
-            missing = paths[0] if paths else about
+        about = (
+            _chosen("model", model, models),
+            replacing.corpus or corpus,
+            self.config.corpora[corpus].slots,
+            replacing.averaged,
+        )
+        path = self._averages.get(about)
+        if path is None or not path.exists():
+            missing = path or ", ".join(map(str, about))
             raise InputError(
                 f"The averages {missing} are missing; run the study again to compute them."
             )
-        averages = Constants.load(paths[0])
+        averages = Constants.load(path)
         return averages.tied(replacing.start) if replacing.start in TIED else averages
 
     @property
-    def _averages(self) -> dict[Path, Mapping[str, object]]:
-        """The content of each file of averages, which `save` copies to the folder."""
+    def _averages(self) -> dict[tuple[object, ...], Path]:
+        """The files of averages, which `save` copies to the folder, by all that decides them."""
         made = {
-            Path(each["path"]): each["about"]
+            tuple(each["about"][name] for name in DECIDING): Path(each["path"])
             for each in self._artefacts
             if each["stage"] == "average"
         }
         copies = self.folder / AVERAGES
         return {
-            copies / path.name if copies.exists() else self.folder / path: about
-            for path, about in made.items()
+            about: copies / path.name if copies.exists() else self.folder / path
+            for about, path in made.items()
         }
 
     @property
@@ -176,7 +175,7 @@ class Study:
             if (self.folder / name).exists():
                 shutil.copytree(self.folder / name, Path(folder) / name)
         (Path(folder) / AVERAGES).mkdir(parents=True)
-        for path in self._averages:
+        for path in self._averages.values():
             if path.exists():
                 shutil.copy(path, Path(folder) / AVERAGES)
         return Path(folder) / "report" / "index.html"

@@ -9,18 +9,28 @@ import resource
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
 from papa.errors import InputError, first_line, format_bytes, without_secrets
 from papa.files import PathLike, replacing
-from papa.plan.batches import key_in, read_job
-from papa.plan.study import function_of, read_plan
+from papa.plan.study import read_plan
 from papa.run import gpu
 from papa.run.stopping import stop_once
-from papa.stages import STAGES, Job, Report
+from papa.stages import (
+    STAGES,
+    Average,
+    JobBatch,
+    LearnLambda,
+    Probe,
+    ProbeEncoder,
+    Report,
+    Tokenize,
+    key_in,
+    read_job,
+)
 
 Say = Callable[[str], None]
 log = logging.getLogger(__name__)
@@ -28,14 +38,15 @@ log = logging.getLogger(__name__)
 
 def main(folder: str, output: str, threads: str, path: str) -> None:
     """Run the batch of jobs that makes `output` for the study in `folder`; `path` is that of its log."""
-    batch = read_job(folder, key_in(output))
-    name = f"{batch['rule']} {batch['name']}" if batch else f"job {Path(output).stem}"
+    content = read_job(folder, key_in(output))
+    name = f"{content['rule']} {content['name']}" if content else f"job {Path(output).stem}"
     with process(name, Path(path), threads) as say:
-        if batch is None:
+        if content is None:
             say(without_work(output))
             return
-        if STAGES[batch["rule"]].runs_encoder:
-            gpu.claim(Job.of_content(batch["jobs"][0]).machine.device)
+        batch = JobBatch.of_content(content)
+        if STAGES[batch.rule].runs_encoder:
+            gpu.claim(batch.jobs[0].machine.device)
         say(run(batch, folder))
 
 
@@ -53,24 +64,45 @@ def without_work(output: str) -> str:
     return "its files exist"
 
 
-def run(batch: dict[str, Any], folder: PathLike) -> str:
+def run(batch: JobBatch, folder: PathLike) -> str:
     """Make the files of a batch, and return the line that its stage reports."""
-    jobs = [Job.of_content(content) for content in batch["jobs"]]
-    if batch["rule"] == Report.stage:
+    jobs = list(batch.lacking)
+    if batch.rule == Report.stage:
         from papa.results.finished import Finished
         from papa.results.report import write_report
 
         return write_report(jobs[0], Finished.of_plan(read_plan(folder), folder))
-    if not batch["forced"]:
+    if not batch.forced:
         jobs = [job for job in jobs if not os.path.exists(job.output)]
-    line = function_of(batch["rule"])(jobs) if jobs else "another run has made it"
-    if batch["marker"]:
-        _mark(batch["marker"])
+    line = function_of(batch.rule)(jobs) if jobs else "another run has made it"
+    if batch.marker:
+        _mark(batch.marker)
     for states in dict.fromkeys(job.reads["states"] for job in jobs if "states" in job.reads):
         readers = read_job(folder, key_in(states))  # a new run may have begun, with more readers
         if readers and all(map(os.path.exists, readers["readers"])):
             Path(states).unlink(missing_ok=True)
     return line
+
+
+def function_of(stage: str) -> Callable[[Sequence[Any]], str]:
+    """Return the function of a stage; only what it needs is imported, because torch takes a second."""
+    if stage == Tokenize.stage:
+        from papa.data.tokenize import tokenize_corpus
+
+        return tokenize_corpus
+    if stage in (Probe.stage, ProbeEncoder.stage):
+        from papa.method.training import train_probes
+
+        return train_probes
+    from papa.method.averaging import average_corpus
+    from papa.method.head_weights import learn_weights
+    from papa.method.states import store_states
+
+    functions: dict[str, Callable[[Any], str]] = {
+        Average.stage: average_corpus,
+        LearnLambda.stage: learn_weights,
+    }
+    return functions.get(stage, store_states)
 
 
 def _mark(path: str) -> None:

@@ -34,11 +34,11 @@ from papa.config.reading import changed, config_of, read_yaml
 from papa.data.hub import fetch
 from papa.errors import WARNING, InputError, first_line
 from papa.files import share
-from papa.plan.batches import STUDY, JobBatch, key_in, read_job, settle
+from papa.plan.missing import settle
 from papa.plan.study import Plan
 from papa.plan.why import reasons
 from papa.run.stopping import resumable
-from papa.stages import STAGES, HiddenStates
+from papa.stages import STAGES, STUDY, HiddenStates, JobBatch, key_in, read_job
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 import papa
 from papa.data.packed import Packed
-from papa.method.probes import SequenceProbe
+from papa.method.objectives import SequenceProbe
 
 CASES = [
     f"{family}-{texts}" for family in ("bert", "roberta", "deberta") for texts in ("single", "pair")

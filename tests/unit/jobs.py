@@ -12,10 +12,10 @@ from papa.config.variant import ORIGINAL, Constant, Order, Variant
 from papa.data.tokenize import _schema, tokenize_corpus, write_groups
 from papa.data.weights import digest_of_model, weights_digest
 from papa.files import read_facts, read_table, write_table
-from papa.method import fitting
 from papa.method.averaging import average_corpus
 from papa.method.head_weights import learn_weights
 from papa.method.states import store_states
+from papa.method.training import fit as plain_fit
 from papa.method.training import train_probes
 from papa.results.finished import item_values
 from papa.stages import (
@@ -39,14 +39,6 @@ def training(**changes):
     return TRAINING.model_copy(update=changes)
 
 
-class PlacedJob(Job):
-    """A job whose file has the name of the job, without the key that it has in a study."""
-
-    @property
-    def output(self):
-        return str(Path(self.folder, self.name))
-
-
 def job(settings, output, model=None, machine=None, variant="original", **reads):
     """A job that writes to a path; an input is a path, or None if there is none."""
     reads = {name: str(path) for name, path in reads.items() if path is not None}
@@ -55,8 +47,16 @@ def job(settings, output, model=None, machine=None, variant="original", **reads)
         reads |= {"model": str(model), "checks": str(Path(model).parent / "check")}
         inputs["model"] = digest_of_model(str(model), weights_digest(str(model), "tiny"))
     about = {"model": "tiny", "task": "t", "corpus": "c"}
-    place = (Path(output).name, str(Path(output).parent), about, "label t", variant_of(variant))
-    return PlacedJob(settings, inputs, reads, *place, machine or MACHINE)
+    return Job(
+        settings,
+        settings.record(inputs),
+        reads,
+        str(output),
+        about,
+        "label t",
+        variant_of(variant),
+        machine or MACHINE,
+    )
 
 
 def write_texts(folder, **texts):
@@ -203,7 +203,7 @@ def trained(*given, **named):
     state = {}
 
     def fit(task, *more):
-        epochs = fitting.fit(task, *more)
+        epochs = plain_fit(task, *more)
         for module in task.modules:
             state.update(module.state_dict())
         return epochs

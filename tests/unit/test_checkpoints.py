@@ -18,9 +18,7 @@ from papa.method import (
     averages,
     averaging,
     checkpoints,
-    fitting,
     head_weights,
-    objective,
     objectives,
     training,
 )
@@ -46,8 +44,8 @@ class Course:
         self.events = []
         self.killed_at = None
         for place, name, event in (
-            (fitting.TrainingState, "step", "step"),
-            (objective.Objective, "outcomes_on", "evaluate"),
+            (training.TrainingState, "step", "step"),
+            (objectives.Objective, "outcomes_on", "evaluate"),
             (training, "write_table", "write"),
             (head_weights, "write_table", "write"),
             (averaging.Averaging, "add_group", "group"),
@@ -212,7 +210,7 @@ STATE = State(
 def checkpoint_in(folder, device="cpu", how=HOW, seed=1, machine=jobs.MACHINE, tokens="a"):
     settings = Probe(kind="text", training=how, seed=seed)
     job = jobs.job(settings, folder / "run.parquet", machine=machine)
-    return Checkpoint(replace(job, inputs={"tokens": tokens}), device)
+    return Checkpoint(replace(job, record=job.settings.record({"tokens": tokens})), device)
 
 
 def test_nothing_damaged_is_trusted(always, tmp_path, caplog):

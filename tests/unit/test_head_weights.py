@@ -15,8 +15,7 @@ import papa
 from papa.data.tokens import Tokens
 from papa.files import read_table
 from papa.method import head_weights
-from papa.method.objectives import GoldLabels, Labelled
-from papa.method.probes import ProbeSizes
+from papa.method.objectives import GoldLabels, Labelled, ProbeSizes
 from papa.model.load import load_model
 
 SEED = 3

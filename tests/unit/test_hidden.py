@@ -16,7 +16,7 @@ import papa
 from papa.data.tokens import Tokens
 from papa.errors import DamagedArtefact
 from papa.method.hidden import StoredStates, read_index
-from papa.method.objective import Batch
+from papa.method.objectives import Batch
 from papa.method.states import StreamedStates
 
 

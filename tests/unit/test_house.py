@@ -16,14 +16,14 @@ ORDER = "errors files config stages data model method results plan run commands 
 TRANSFORMERS = {
     "data/tokenize.py": "tokenizers, and sizes from configs",
     "data/weights.py": "the progress bars of files of weights",
-    "method/probes.py": "the activations of heads for masked tokens",
+    "method/token_prediction.py": "the activations of heads for masked tokens",
     "model/attention.py": "the registries of attention and of masks",
     "model/load.py": "pretrained models",
     "model/reference.py": "the attention of the stock model, which papa's is compared with",
 }
 """Modules that import transformers when they run, and for what."""
 LATE = set(
-    "__init__ __main__ cli commands/inspect commands/verify data/choose method/averages plan/study run/execute".split()
+    "__init__ __main__ cli commands/inspect commands/verify data/choose method/averages run/execute".split()
 )
 """Modules that import others of papa inside functions, so that a light command or stage loads no torch or pandas."""
 HEAVY = set(

@@ -8,7 +8,7 @@ import torch
 from families import rows_of, stock
 
 import papa
-from papa.config.variant import TIED, Constant
+from papa.config.variant import TIED
 from papa.method.variants import constants_for
 from papa.model.check import distance
 
@@ -112,7 +112,7 @@ def test_mixing_contexts_gives_the_states_and_slopes_of_mixing_matrices(both, mo
 def test_uniform_weighs_all_visible_tokens_alike(both):
     _, model, inputs = both
     n = inputs["input_ids"].shape[1]
-    uniform = constants_for(Constant("uniform"), None, model, n)
+    uniform = constants_for("uniform", None, model, n)
     with torch.no_grad():
         states = [
             model.hidden_states(inputs, constants)

@@ -312,7 +312,9 @@ def test_tokens_have_facts_and_nothing_of_the_tasks(tmp_path, family):
         "cut": {"train": 1, "validation": 0},
         "unknown": {"train": 0, "validation": 0},
     }
-    changed = replace(job_on(tmp_path, model), inputs={"texts": "t", "model": "another digest"})
+    job = job_on(tmp_path, model)
+    record = job.settings.record({"texts": "t", "model": "another digest"})
+    changed = replace(job, record=record)
     with input_error(r"files of model tiny in .* have changed since this run began; start"):
         tokenize_corpus([changed])
     _, blocks = tokenized(texts, tmp_path, model, blocks=True)

@@ -91,7 +91,7 @@ def test_finished_jobs_are_not_repeated(study, folder, tmp_path, monkeypatch):
     run = execute.run
     monkeypatch.setattr(
         "papa.commands.measure.run",
-        lambda batch, *at: made.append(batch["rule"]) or run(batch, *at),
+        lambda batch, *at: made.append(batch.rule) or run(batch, *at),
     )
     assert measured(folder, study.folder).curve.equals(study.curve) and made == []
     assert measured(folder, changed, margin=0.5).claims["margin"] == ["50%"] and made == ["report"]
@@ -103,7 +103,7 @@ def test_scores_are_those_of_jobs_that_each_load_the_model(study, tmp_path):
     other = Plan(study.config, tmp_path / "other")
     other.write()
     for batch in other.missing:
-        execute.run(batch.content(), other.results)
+        execute.run(batch, other.results)
     expected = read_table(tmp_path / "other" / "tables" / "summary.parquet").to_pandas()
     actual = read_table(study.folder / "tables" / "summary.parquet").to_pandas()
     pd.testing.assert_frame_equal(actual, expected)

@@ -16,10 +16,10 @@ from torch.nn.functional import cross_entropy
 import papa
 from papa.data.tokens import Tokens
 from papa.files import read_facts, read_table
-from papa.method.fitting import TrainingTask
 from papa.method.head_weights import gate_slopes
 from papa.method.states import StreamedStates
 from papa.method.token_prediction import MaskedTokens, NextTokens
+from papa.method.training import TrainingTask
 from papa.results.outcomes import FLOOR, ORIGINALS, Setting
 from papa.results.reliance import SIGNIFICANT, effects_of
 from papa.stages import OfTask, Training

@@ -9,9 +9,9 @@ from families import stock
 from sizes import CORPUS_SLOTS, TRAIN, VALIDATION
 
 from papa.data.tokens import Tokens
-from papa.method.objectives import objective_of
-from papa.method.probes import ProbeSizes
+from papa.method.objectives import ProbeSizes
 from papa.method.states import StreamedStates
+from papa.method.training import objective_of
 from papa.model.load import model_of
 from papa.stages import Average
 

@@ -166,24 +166,18 @@ def test_two_separators_between_texts():
 
 def test_the_table_its_sentence_and_the_pictures(tmp_path):
     names = {"model": "tiny", "corpus": "texts"}
-    made = {"average": Average(), "tokens": Tokenize(slots=N, layout="paper")}
-    about = {"average": names | {"slots": N, "kind": "average"}, "tokens": names}
-    jobs = {n: Job(made[n], {}, {}, n, str(tmp_path), about[n]) for n in made}
-    averages(shifted(1), column(12), torch.ones(N, N), column(5), shifted(0)).save(
-        jobs["average"].output, jobs["average"].record
-    )
+    tokens = str(tmp_path / "tokens.parquet")
+    path = str(tmp_path / "average.h5")
+    job = Job(Average(), Average().record({}), {"tokens": tokens}, path, names)
+    averages(shifted(1), column(12), torch.ones(N, N), column(5), shifted(0)).save(path, job.record)
     lists = {
         name: pa.array([[0, 1, 12]] * 2, pa.list_(pa.int32()))
         for name in ("ids", "slots", "segments")
     }
     columns = {"split": ["train"] * 2, "row": [0, 1], **lists, "cut": pa.array([0, 0], pa.int32())}
-    write_table(
-        pa.table(columns),
-        (to := jobs["tokens"]).output,
-        {"slots": N, "rows": {"train": 2}},
-        to.record,
-    )
-    section = section_of(jobs["average"], jobs["tokens"], [(0, 4)])
+    record = Tokenize(slots=N, layout="paper").record({})
+    write_table(pa.table(columns), tokens, {"slots": N, "rows": {"train": 2}}, record)
+    section = section_of(job, [(0, 4)])
     words = (
         "5 heads: 40% diagonal, 20% mostly on special tokens, 80% with one dominant entry per row"
     )
@@ -194,7 +188,5 @@ def test_the_table_its_sentence_and_the_pictures(tmp_path):
     assert "| 0 | 0 | 1 | 11.00 | 1.00 |" in section.tables[1].markdown()
     (picture,) = section.chart.to_dict()["concat"]
     assert picture["title"] == "layer 0, head 4"
-    (picture,) = section_of(jobs["average"], jobs["tokens"]).chart.to_dict()[
-        "concat"
-    ]  # has none of the paper's heads
+    (picture,) = section_of(job).chart.to_dict()["concat"]  # has none of the paper's heads
     assert picture["title"] == "layer 0, head 0"

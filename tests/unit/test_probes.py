@@ -2,7 +2,7 @@ import pytest
 import torch
 from sizes import EXAMPLES, LAYERS, SLOTS
 
-from papa.method.probes import TokenProbe
+from papa.method.objectives import TokenProbe
 
 HIDDEN = 13
 LABELS = 2

@@ -11,9 +11,7 @@ import papa
 from papa.data.tokenize import write_groups
 from papa.data.tokens import Tokens
 from papa.files import read_facts, read_table, write_table
-from papa.method.objective import IGNORED
-from papa.method.objectives import GoldLabels, Labelled
-from papa.method.probes import ProbeSizes, SequenceProbe
+from papa.method.objectives import IGNORED, GoldLabels, Labelled, ProbeSizes, SequenceProbe
 from papa.method.variants import replaced_by
 
 SOME = "average/lambda-0/kept-1of2"

@@ -16,11 +16,15 @@ from torch import nn
 from papa.data.tokens import Tokens
 from papa.files import read_facts, read_table, write_table
 from papa.method import objectives
-from papa.method.fitting import TrainingTask, _clip, fit
-from papa.method.objective import IGNORED
-from papa.method.objectives import GoldLabels, Labelled
-from papa.method.probes import ProbeSizes, SequenceProbe, TokenProbe
-from papa.method.training import train_probes
+from papa.method.objectives import (
+    IGNORED,
+    GoldLabels,
+    Labelled,
+    ProbeSizes,
+    SequenceProbe,
+    TokenProbe,
+)
+from papa.method.training import TrainingTask, _clip, fit, train_probes
 from papa.method.variants import ordered_heads
 from papa.stages import OfTask
 

@@ -10,10 +10,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from papa.data.tokens import Tokens
-from papa.method.fitting import TrainingTask, drawn_rows, fit
-from papa.method.objectives import GoldLabels, Labelled
-from papa.method.probes import ProbeSizes
+from papa.method.objectives import GoldLabels, Labelled, ProbeSizes
 from papa.method.states import StreamedStates
+from papa.method.training import TrainingTask, drawn_rows, fit
 from papa.results.statistics import SOURCES, PseudoValues, Spread
 from papa.stages import OfTask
 

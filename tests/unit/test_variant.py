@@ -3,7 +3,7 @@
 import pytest
 from refusals import input_error
 
-from papa.config.variant import ORIGINAL, Constant, Order, Variant
+from papa.config.variant import AVERAGED, ORIGINAL, TIED, Constant, Order, Variant
 
 NO_CONSTANTS = " mean average-of- sink-of-mnli identity-trained sink-trained Average mean-output-trained".split(
     " "
@@ -30,6 +30,11 @@ def test_other_names_are_refused(kind, names, message):
     for name in names:
         with input_error(message):
             kind.parse(name)
+
+
+def test_averages_have_files_of_their_own_but_for_tied_ones():
+    files = {kind: Constant(kind).averaged for kind in AVERAGED}
+    assert files == {kind: "average" if kind in TIED else kind for kind in AVERAGED}
 
 
 @pytest.mark.parametrize(

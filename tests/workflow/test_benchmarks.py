@@ -30,8 +30,8 @@ from benchmarks import (
     rehearse,
 )
 from papa.data.packed import Packed
-from papa.method.fitting import TrainingTask, drawn_rows, fit
-from papa.method.probes import SequenceProbe, TokenProbe
+from papa.method.objectives import SequenceProbe, TokenProbe
+from papa.method.training import TrainingTask, drawn_rows, fit
 from papa.model import settling
 from papa.stages import OfTask, Training
 

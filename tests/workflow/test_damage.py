@@ -12,8 +12,8 @@ from tiny import CONFIG, with_a_flipped_bit
 from papa.config.reading import config_of
 from papa.errors import InputError
 from papa.files import REBUILD, digest_of_table, read_table
-from papa.plan.study import Plan, function_of
-from papa.run.execute import run
+from papa.plan.study import Plan
+from papa.run.execute import function_of, run
 
 RESULTS = Path("results/tiny")
 READS = [
@@ -109,7 +109,7 @@ def content_of(made):
 @pytest.mark.parametrize(("stage", "name"), READS)
 def test_damage_is_said_and_nothing_made(jobs, tmp_path, stage, name):
     job = next(job for job in jobs if job.stage == stage and name in job.reads)
-    job = replace(job, folder=str(tmp_path))
+    job = replace(job, output=str(tmp_path / Path(job.output).name))
     checked(Path(job.reads[name]), Path(job.output), lambda: function_of(stage)([job]))
 
 
@@ -121,7 +121,7 @@ def test_damage_is_said_by_the_report(jobs, stage):
     made.unlink(missing_ok=True)
     [batch] = [batch for batch in plan.missing if batch.rule == "report"]
     path = next(Path("results/cache", stage).glob("*.parquet"))
-    checked(path, made, lambda: run(batch.content(), RESULTS))
+    checked(path, made, lambda: run(batch, RESULTS))
 
 
 def test_a_damaged_table_of_a_corpus_is_said_before_any_job_runs(jobs):

@@ -527,9 +527,9 @@ def test_states_stay_for_readers_that_another_run_has_added():
     old.write()
     *before, last, _ = old.missing
     for batch in before:
-        run(batch.content(), "s")
+        run(batch, "s")
     plan_of(two, Path("s")).write()
-    run(last.content(), "s")
+    run(last, "s")
     assert Path(last.jobs[0].reads["states"]).exists() and finish(two, Path("s")) is None
 
 

@@ -160,7 +160,7 @@ def test_a_snakemake_without_papa_says_how_to_install_it(fresh, module, missing)
 @pytest.mark.parametrize("profile", [(), PLAIN])
 def test_jobs_whose_files_exist_end_at_once(computed, computed_copy, profile):
     """If papa could not set the times of files, and hidden states are not kept."""
-    source = computed_copy.folder / "papa/plan/batches.py"
+    source = computed_copy.folder / "papa/plan/missing.py"
     source.write_text(
         source.read_text(encoding="utf-8").replace("os.utime(", "(lambda *_, **__: None)("),
         encoding="utf-8",

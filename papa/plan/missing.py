@@ -1,0 +1,103 @@
+"""The order of batches, and which of their jobs have to run.
+
+Snakemake compares the times of handles, which say nothing here: the name of a file says what is in it. So papa sets
+times that agree with the order of the jobs, before Snakemake reads them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from graphlib import TopologicalSorter
+
+from papa.files import PathLike
+from papa.stages import STAGES, AnyJob, HiddenStates, JobBatch, Report
+
+
+def linked(batches: Sequence[JobBatch]) -> list[JobBatch]:
+    """Set what each batch needs, and return the batches in an order in which they can run; the report needs all."""
+    makers = {job.output: batch for batch in batches for job in batch.jobs}
+    for batch in batches:
+        needed = {
+            makers[path]: None
+            for job in batch.jobs
+            for path in job.reads.values()
+            if path in makers
+        }
+        if batch.rule == Report.stage:
+            needed = {
+                other: None
+                for other in batches
+                if other.rule not in (batch.rule, HiddenStates.stage)
+            }
+        for maker in needed:
+            batch.needs.setdefault(STAGES[maker.rule].result, []).append(maker)
+    return list(TopologicalSorter({batch: batch.all_needs for batch in batches}).static_order())
+
+
+def find_missing(batches: Sequence[JobBatch], reported: bool, forced: Collection[str] = ()) -> None:
+    """Find the jobs of each batch that have to run.
+
+    Hidden states are computed only if a job that reads them has to run. What needs a forced job is forced, too.
+
+    Args:
+        batches: batches, each after those that it needs.
+        reported: whether the report and all of its files exist.
+        forced: names of rules, and paths of files.
+    """
+    for batch in batches:
+        names = {batch.rule, *(job.output for job in batch.jobs)} if forced else set[str]()
+        asked = not names.isdisjoint(forced)
+        batch.forced = asked or any(needed.forced for needed in batch.all_needs)
+        if batch.rule not in (HiddenStates.stage, Report.stage):
+            batch.lacking = _to_run(batch, [job.output for job in batch.jobs])
+    read = {
+        job.reads["states"] for batch in batches for job in batch.lacking if "states" in job.reads
+    }
+    for batch in batches:
+        if batch.rule == HiddenStates.stage:
+            batch.lacking = _to_run(batch, read)
+        # batches follow those that they need
+        changed = batch.forced or any(needed.lacking for needed in batch.all_needs)
+        if batch.rule == Report.stage and (changed or not reported):
+            batch.lacking = batch.jobs
+
+
+def _to_run(batch: JobBatch, wanted: Collection[str]) -> list[AnyJob]:
+    """Return the jobs of a batch whose files are wanted and missing; all that are wanted if the batch is forced."""
+    return [
+        job
+        for job in batch.jobs
+        if job.output in wanted and (batch.forced or not os.path.exists(job.output))
+    ]
+
+
+def settle(batches: Sequence[JobBatch], reported: Iterable[PathLike]) -> None:
+    """Make the files that Snakemake looks at say what papa knows, as far as they can be written.
+
+    No file that exists is older than what it was made from, or from the future. There is no marker of hidden states
+    that have to be computed again.
+
+    Args:
+        batches: batches, each after those that it needs.
+        reported: all files of the report.
+    """
+    now = time.time_ns()
+    times = dict[JobBatch, int]()
+    for batch in batches:
+        times[batch] = max((times[needed] for needed in batch.all_needs), default=0)
+        if batch.lacking:
+            if batch.marker and not batch.forced:
+                with suppress(OSError):
+                    os.unlink(batch.marker)
+            continue
+        for path in reported if batch.rule == Report.stage else [batch.handle]:
+            with suppress(OSError):
+                own = os.stat(path).st_mtime_ns
+                agreed = min(max(own, times[batch]), now)
+                if agreed != own:
+                    os.utime(path, ns=(agreed, agreed))
+                if batch.rule != Report.stage:
+                    times[batch] = agreed

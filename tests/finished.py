@@ -171,7 +171,7 @@ def report_job(finished):
 def page_of(finished):
     """Write the report; return the page."""
     write_report(report_job(finished), finished)
-    return (finished.folder / "report" / "index.html").read_text(encoding="utf-8")
+    return (finished.folder / "report" / "index.html").read_text()
 
 
 def averages():

@@ -145,7 +145,7 @@ class Copy:
         return Copy(folder)
 
     def write(self, config, name="config.yaml"):
-        (self.folder / name).write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+        (self.folder / name).write_text(yaml.safe_dump(config, sort_keys=False))
         return name
 
     def snakemake(self, *arguments, before=(), **settings):
@@ -234,15 +234,13 @@ def first_rows(folder, name, train=60, validation=30):
     files = {}
     for split, rows in (("train", train), ("validation", validation)):
         [path] = (REPOSITORY / "data/demo" / name).glob(f"{split}.*")
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text()
         end = "\n\n" if path.suffix == ".conll" else "\n"
         target = folder / name / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(
-            end.join([*text.split(end)[: rows + (path.suffix == ".csv")], ""]), encoding="utf-8"
-        )
+        target.write_text(end.join([*text.split(end)[: rows + (path.suffix == ".csv")], ""]))
         files[split] = str(target)
-    demo = yaml.safe_load((REPOSITORY / "config/config.yaml").read_text(encoding="utf-8"))
+    demo = yaml.safe_load((REPOSITORY / "config/config.yaml").read_text())
     return demo["corpora"][name] | {"files": files}
 
 
@@ -297,11 +295,11 @@ def write_data(folder):
             for row, words in enumerate(sentences)
         ]
         (folder / f"sentences.{split}.csv").write_text(
-            "\n".join(["sentence,animal,long", *lines, ""]), encoding="utf-8"
+            "\n".join(["sentence,animal,long", *lines, ""])
         )
         if split == "train":  # every tag is in the training split
             sentences[:2] = [WORDS[:8], WORDS[8:]]
         lines = [
             json.dumps({"words": words, "tags": [word[0] for word in words]}) for words in sentences
         ]
-        (folder / f"words.{split}.jsonl").write_text("\n".join([*lines, ""]), encoding="utf-8")
+        (folder / f"words.{split}.jsonl").write_text("\n".join([*lines, ""]))

@@ -20,7 +20,7 @@ PAGES = [
 
 
 def text_of(page):
-    return (REPOSITORY / page).read_text(encoding="utf-8")
+    return (REPOSITORY / page).read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
@@ -33,7 +33,7 @@ def test_links_lead_somewhere(page):
         place = page.parent / unquote(path) if path else page
         assert place.exists(), f"{page.name} links to {target}, which is not there"
         if heading:
-            headings = re.findall("^#+ (.*)", place.read_text(encoding="utf-8"), re.MULTILINE)
+            headings = re.findall("^#+ (.*)", place.read_text(), re.MULTILINE)
             anchors = [
                 re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in headings
             ]
@@ -62,7 +62,7 @@ def test_pages_are_few_and_short():
     counted = [page for page in PAGES if page.name not in others]
     assert len(text_of("README.md").splitlines()) <= 110
     assert len([page for page in counted if page.parent.name == "docs"]) <= 20
-    assert sum(len(page.read_text(encoding="utf-8").split()) for page in counted) <= 25_000
+    assert sum(len(page.read_text().split()) for page in counted) <= 25_000
 
 
 def cells(page, *names):

@@ -30,7 +30,7 @@ generated = script("generated")
 
 
 def test_every_page_is_once_in_the_navigation():
-    nav = tomllib.loads((DOCS / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
+    nav = tomllib.loads((DOCS / "zensical.toml").read_text())["project"]["nav"]
     assert sorted(site.navigation(nav)) == sorted(set(site.sources()) - site.UNLISTED)
     assert {path for path in site.sources().values() if path.endswith(".md")} >= {
         f"docs/{page.name}" for page in DOCS.glob("*.md")
@@ -47,15 +47,13 @@ def test_links_get_the_places_of_the_site(tmp_path):
 
 
 def test_the_reference_of_python_names_what_papa_has():
-    named = re.findall(
-        r"^::: papa\.(\w+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
+    named = re.findall(r"^::: papa\.(\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE)
     assert sorted(named) == papa.__all__
 
 
 @pytest.mark.parametrize("name", generated.PAGES)
 def test_pages_repeat_the_code(name):
-    assert (DOCS / name).read_text(encoding="utf-8") == generated.PAGES[name](), "run `make docs`"
+    assert (DOCS / name).read_text() == generated.PAGES[name](), "run `make docs`"
 
 
 @pytest.mark.slow
@@ -63,11 +61,7 @@ def test_the_examples_of_the_reference_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
     exec(
-        "\n".join(
-            re.findall(
-                "```python\n(.*?)```", (DOCS / "api.md").read_text(encoding="utf-8"), re.DOTALL
-            )
-        ),
+        "\n".join(re.findall("```python\n(.*?)```", (DOCS / "api.md").read_text(), re.DOTALL)),
         names,
     )
     at = names["inputs"]["attention_mask"].bool()
@@ -104,9 +98,7 @@ def built():
     done = subprocess.run([sys.executable, DOCS / "site.py"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     files = (site.BUILD / "site").glob("*.html")
-    return {
-        file.name: file.read_text(encoding="utf-8") for file in files if file.name != "404.html"
-    }
+    return {file.name: file.read_text() for file in files if file.name != "404.html"}
 
 
 @pytest.mark.slow

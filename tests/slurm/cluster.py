@@ -61,7 +61,7 @@ def one_node(folder):
     cluster = Cluster(folder)
     (folder / "munge.key").write_bytes(secrets.token_bytes(128))
     (folder / "munge.key").chmod(0o600)
-    (folder / "slurm.conf").write_text(_configuration(folder), encoding="utf-8")
+    (folder / "slurm.conf").write_text(_configuration(folder))
     # a step's srun is called by snakemake without the variables of SLURM that name no job
     step = folder / "bin/srun"
     step.parent.mkdir()

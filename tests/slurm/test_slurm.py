@@ -55,7 +55,7 @@ class Started:
 
     def ended(self):
         """The exit code and the output."""
-        return self.process.wait(SECONDS), self.printed.read_text(encoding="utf-8")
+        return self.process.wait(SECONDS), self.printed.read_text()
 
 
 @pytest.fixture(scope="module")

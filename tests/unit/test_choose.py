@@ -175,7 +175,7 @@ SHARE = [{"text": f"words {row}", "label": "yes" if row else "no"} for row in ra
 )
 def test_metrics_are_those_that_accept_the_labels(tmp_path, rows, wanted, expected):
     path = tmp_path / "train.jsonl"
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     if " " in expected:
         with input_error(expected):
             data_in_files(path, wanted=wanted, target=tmp_path / "{}.parquet")

@@ -158,9 +158,7 @@ def test_files_that_are_no_configs(tmp_path, content, said):
 
 def test_merged_keys_aliases_and_numbers_as_people_read_them_are_taken(tmp_path):
     numbers = "a: &a [0, -7, 10, 1_000, 0.5, -0.25, 1.0e-3, 0]\nb: [*a, *a, '020', \"1:30\"]\n"
-    (tmp_path / "a.yaml").write_text(
-        numbers + "c: &c {x: 1, y: 2}\nd: {<<: *c, x: 3}\n", encoding="utf-8"
-    )
+    (tmp_path / "a.yaml").write_text(numbers + "c: &c {x: 1, y: 2}\nd: {<<: *c, x: 3}\n")
     read_yaml(tmp_path / "a.yaml")
 
 
@@ -207,7 +205,7 @@ WRONG = [
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_mutated_configs_pass_or_are_refused_in_one_sentence(path):
     chance = random.Random(path.stem)
-    original = yaml.safe_load(path.read_text(encoding="utf-8"))
+    original = yaml.safe_load(path.read_text())
     refused = 0
     paths = list(places(original))
     for _ in range(100):

@@ -10,7 +10,7 @@ from tiny import REPOSITORY, in_python
 
 from papa.errors import EXTRAS
 
-PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 EXTRA = PROJECT["optional-dependencies"]
 OF_TRANSFORMERS = {"tqdm", "yaml"}
 """transformers itself imports these."""
@@ -105,7 +105,7 @@ def test_the_extras_are_those_of_the_project():
 def test_the_oldest_versions_are_the_bounds():
     """constraints-oldest.txt pins what `make test-oldest` installs, so that no bound is untested."""
     lines = [*PROJECT["dependencies"], *STUDY_LINES, *WORKFLOW_LINES, *EXTRA["demo"][1:]]
-    pins = (REPOSITORY / "constraints-oldest.txt").read_text(encoding="utf-8").splitlines()
+    pins = (REPOSITORY / "constraints-oldest.txt").read_text().splitlines()
     assert sorted(line.replace(">=", "==") for line in lines) == [
         line for line in pins if not line.startswith("#")
     ]

@@ -63,7 +63,7 @@ def save(folder, figure):
     """Write a figure; return the SVG."""
     svg = draw(figure, folder / "figure.svg", folder / "figure.png")
     assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
-    assert (folder / "figure.svg").read_text(encoding="utf-8") == svg
+    assert (folder / "figure.svg").read_text() == svg
     return svg
 
 

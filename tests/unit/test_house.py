@@ -32,8 +32,7 @@ HEAVY = set(
 )
 """Packages that may be imported inside functions: to load them takes time."""
 MODULES = {
-    path.relative_to(PAPA): ast.parse(path.read_text(encoding="utf-8"))
-    for path in sorted(PAPA.rglob("*.py"))
+    path.relative_to(PAPA): ast.parse(path.read_text()) for path in sorted(PAPA.rglob("*.py"))
 }
 
 
@@ -105,7 +104,7 @@ def test_few_modules_know_transformers_and_kinds_of_tasks():
 
 def test_papa_depends_on_what_it_imports():
     """Nothing less, and nothing more: a package that only tests import is in the extra `dev`."""
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     lines = [*project["dependencies"], *extras["study"], *extras["workflow"]]
     declared = {re.split("[>=<]", line)[0] for line in lines} - {"papa-attention[study]"}

@@ -406,7 +406,7 @@ def test_weights_that_are_not_those_of_the_config_are_refused(tmp_path):
 
 def test_files_of_all_tokenizers_are_downloaded_and_have_a_digest():
     library = Path(importlib.util.find_spec("transformers").origin).parent
-    code = "\n".join(path.read_text(encoding="utf-8") for path in library.rglob("tokenization*.py"))
+    code = "\n".join(path.read_text() for path in library.rglob("tokenization*.py"))
     tables = re.findall(r"VOCAB_FILES_NAMES\s*=\s*\{(.*?)\}", code, re.DOTALL)
     names = {name for table in tables for name in re.findall(r':\s*"([^"]+)"', table)} | {
         "tiktoken.model"

@@ -47,9 +47,7 @@ def here(tmp_path, monkeypatch):
     """A folder with files of texts, and models without weights."""
     monkeypatch.chdir(tmp_path)
     for name, (header, rows) in FILES.items():
-        (tmp_path / name).write_text(
-            "\n".join([header, *map(",".join, rows)]) + "\n", encoding="utf-8"
-        )
+        (tmp_path / name).write_text("\n".join([header, *map(",".join, rows)]) + "\n")
     (tmp_path / "train.txt").write_text("some words\nmore words\n")
     (tmp_path / "train.conll").write_text("ann B-PER\nruns O\n\nbob B-PER\nran O\n")
     facts = {"small": {"hidden_size": 384, "model_type": "bert"}}
@@ -148,7 +146,7 @@ def test_what_is_written_loads(here, monkeypatch, options, expected, written):
     monkeypatch.syspath_prepend(here / "packages")
     content = json.loads(init("--json", *options.split()).stdout)
     config = loaded()
-    text = (here / "papa.yaml").read_text(encoding="utf-8")
+    text = (here / "papa.yaml").read_text()
     assert {path: value(config, path) for path in expected} == expected
     assert (
         written in text

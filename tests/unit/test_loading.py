@@ -415,9 +415,9 @@ def test_a_checkpoint_without_its_prediction_head_has_states_but_no_logits(saved
     stock = transformers.BertModel(config, add_pooling_layer=False).eval()
     stock.save_pretrained(tmp_path / "bare")
     path = tmp_path / "bare/config.json"
-    described = json.loads(path.read_text(encoding="utf-8"))
+    described = json.loads(path.read_text())
     described["architectures"] = ["BertForMaskedLM"]
-    path.write_text(json.dumps(described), encoding="utf-8")
+    path.write_text(json.dumps(described))
     model = loaded(tmp_path / "bare")
     close(model.hidden_states(GIVEN), stock_states(stock, GIVEN))
     with input_error("BertModel has no head"):

@@ -9,8 +9,8 @@ from tiny import REPOSITORY
 from benchmarks import models
 from papa.data.weights import predicts_next
 
-PAGE = (REPOSITORY / "docs/models.md").read_text(encoding="utf-8")
-PINS = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines()
+PAGE = (REPOSITORY / "docs/models.md").read_text()
+PINS = (REPOSITORY / "constraints.txt").read_text().splitlines()
 pytestmark = pytest.mark.skipif(
     f"transformers=={version('transformers')}" not in PINS,
     reason="the page is of the transformers in constraints.txt",

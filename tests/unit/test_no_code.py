@@ -198,7 +198,7 @@ HARMLESS = {"shell": "False", "allow_pickle": "False", "trust_remote_code": "Fal
     "file", sorted(PACKAGE.rglob("*.py")), ids=lambda file: str(file.relative_to(PACKAGE))
 )
 def test_papa_has_nothing_that_runs_what_it_reads(file):
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = {alias.name.split(".")[0] for alias in node.names} | {
                 (getattr(node, "module", "") or "").split(".")[0]

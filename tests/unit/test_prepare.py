@@ -109,7 +109,7 @@ def table_of_files(folder, files):
     """Prepare files with this content for two tasks with the same labels, one of them with subsets."""
     paths = {split: folder / f"{split}.csv" for split in files}
     for split, content in files.items():
-        paths[split].write_text(content, encoding="utf-8")
+        paths[split].write_text(content)
     corpus = corpus_of(files={split: str(path) for split, path in paths.items()}, first="text")
     t = task_of(label="label", subset="kind")
     return table_of(corpus, folder, t=t, u=task_of(label="label"))
@@ -199,7 +199,7 @@ def test_a_table_that_exists_is_not_read_again(prepare, monkeypatch, tmp_path):
 
 
 def test_a_table_need_not_be_stored(tmp_path):
-    (tmp_path / "a.txt").write_text("one text\nanother\n", encoding="utf-8")
+    (tmp_path / "a.txt").write_text("one text\nanother\n")
     corpus = corpus_of(files={"train": str(tmp_path / "a.txt")})
     made = prepared(corpus, {}, Machine(), tmp_path / "data", "c", save=False)
     assert made.facts["rows"] == {"train": 2} and not (tmp_path / "data").exists()
@@ -221,13 +221,13 @@ def test_a_dataset_that_is_not_here_has_provisional_digests(tmp_path, capsys):
 def test_a_source_that_is_replaced_while_it_is_read_is_refused(monkeypatch, tmp_path):
     files = {split: str(tmp_path / f"{split}.csv") for split in ("train", "validation")}
     for path in files.values():
-        Path(path).write_text("text,label\na,yes\nb,no\n", encoding="utf-8")
+        Path(path).write_text("text,label\na,yes\nb,no\n")
     corpus = corpus_of(files=files, first="text")
     load = preparing.load_splits
 
     def loaded(*given):
         rows = load(*given)
-        Path(files["train"]).write_text("text,label\na,no\nb,yes\n", encoding="utf-8")
+        Path(files["train"]).write_text("text,label\na,no\nb,yes\n")
         return rows
 
     monkeypatch.setattr(preparing, "load_splits", loaded)

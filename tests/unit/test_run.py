@@ -30,13 +30,13 @@ def given(here, monkeypatch):
     """The arguments of every call of snakemake, which runs nothing."""
     calls = []
     monkeypatch.setattr(start, "snakemake", lambda words: calls.append(words) or start.Call(None))
-    (here / "mine.yaml").write_text("name: mine\n", encoding="utf-8")
+    (here / "mine.yaml").write_text("name: mine\n")
     return calls
 
 
 def write_study(folder):
     write_inputs(folder)
-    (folder / "mine.yaml").write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
+    (folder / "mine.yaml").write_text(yaml.safe_dump(CONFIG))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_snakemake_is_given_the_workflow_the_config_and_all_further_options(
 ):
     from snakemake.cli import get_argument_parser
 
-    (here / "-mine.yaml").write_text("name: mine\n", encoding="utf-8")
+    (here / "-mine.yaml").write_text("name: mine\n")
     invoke("run", *words.split())
     read = get_argument_parser().parse_args(given[0])
     assert {name: str(getattr(read, name)) for name in expected} == {
@@ -78,7 +78,7 @@ def test_snakemake_is_given_the_workflow_the_config_and_all_further_options(
     ("command", "config"), [("run", "papa.yaml"), ("demo", str(REPOSITORY / "config/config.yaml"))]
 )
 def test_the_config_of_init_and_that_of_the_demo_need_no_name(given, here, command, config):
-    (here / "papa.yaml").write_text("name: papa\n", encoding="utf-8")
+    (here / "papa.yaml").write_text("name: papa\n")
     invoke(command, "--dry-run")
     assert given[0][given[0].index("--configfile") + 1] == config and given[0][-1] == "--dry-run"
     copied = {path.relative_to("data/demo") for path in Path("data/demo").rglob("*")}
@@ -144,10 +144,8 @@ def test_a_living_run_keeps_others_out_and_a_dead_one_does_not(here):
 def test_a_wrong_cache_and_a_wrong_config_are_refused_at_once(
     given, here, monkeypatch, variable, value, said
 ):
-    (here / "file").write_text("", encoding="utf-8")
-    (here / "mine.yaml").write_text(
-        "name: &name [*name]\n" if value == "." else "name: mine\n", encoding="utf-8"
-    )
+    (here / "file").write_text("")
+    (here / "mine.yaml").write_text("name: &name [*name]\n" if value == "." else "name: mine\n")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv(variable, str(here / value))
     assert said in refusal("run", "mine.yaml") and not given

@@ -126,7 +126,7 @@ def test_words_of_conllu_are_the_numbered_tokens(tmp_path, name):
         word if word.startswith("#") or not word else "\t".join(word.split(" ") + ["_"] * 6)
         for word in words
     ]
-    (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / name).write_text("\n".join(lines))
     read = read_file(tmp_path / name)
     assert read.names == "id words lemma upos xpos feats head deprel deps misc".split() and [
         *read.lines
@@ -386,7 +386,7 @@ def test_columns_that_nobody_wants_may_mix_types_and_are_not_all_listed(tmp_path
 
 
 def test_sources_that_cannot_be_read_as_asked(tmp_path):
-    (tmp_path / "words.txt").write_text("EU rejects\n\nNew York", encoding="utf-8")
+    (tmp_path / "words.txt").write_text("EU rejects\n\nNew York")
     words = load_splits(in_file(tmp_path / "words.txt", words="words"), None, Machine())[
         "train"
     ].table["words"]

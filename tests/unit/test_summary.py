@@ -84,7 +84,7 @@ def page_of(folder, *runs):
         Table("Data", data_of(frame[is_main(frame)]), 2),
     ]
     write_pages("Scores", tables, score_note(frame), folder / "summary.md", folder / "summary.tex")
-    return (folder / "summary.md").read_text(encoding="utf-8")
+    return (folder / "summary.md").read_text()
 
 
 def test_runs_become_one_row_per_metric_and_subset():

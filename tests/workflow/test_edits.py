@@ -78,18 +78,27 @@ MASKED = {
     "tasks.hidden": {"corpus": "running", "metric": "negative_log_perplexity"},
     "run.tasks": ["animals", "hidden"],
 }
+FILES = ("data/sentences.train.csv", "data/sentences.validation.csv")
 VALUES = {
     "run.constants": (["zeros"], ["average", "uniform"], ABSENT),
     "run.orders": (["random"], ["lambda", "gradient"], ABSENT),
     "tasks.*.published": ("cola", ABSENT),
     "run.fractions": (["1", "0"], ["1", "1/4", "0"], ["1", "1/2", "0"]),
     "run.seeds": ([2], [1, 2], [1]),
+    "run.tasks": (["animals", "tags"], ["tags"], ["animals"]),
     "grids": (ABSENT,),
     "grids.*.constants": (["toeplitz"], ["toeplitz-trained"], ["average"]),
     "grids.*.orders": (["last-layer-first"], ["gradient"]),
     "grids.*.fractions": (["1", "0"], ["1/2"]),
     "grids.*.seeds": ([3], [1, 3]),
+    "grids.*.tasks": (["tags"], ["animals"]),
     "grids.*.title": ("More", "Even more"),
+    "corpora.*.config": ("tiny", "other"),
+    "corpora.*.revision": ("a" * 40, "b" * 40),
+    "corpora.*.train": ("train", "more"),
+    "corpora.*.validation": ("validation", "more", ["validation", "more"]),
+    "corpora.*.files.train": FILES,
+    "corpora.*.files.validation": FILES,
     "corpora.*.first": ("sentence", "long"),
     "corpora.*.second": ("long", ABSENT),
     "corpora.*.slots": (7, 13),
@@ -118,6 +127,11 @@ VALUES = {
     "precision": ("bfloat16", "float32"),
 }
 """New values of keys, by the path of the key; the first model, corpus, task or grid stands for all of its kind."""
+NEEDED = dict.fromkeys(("run.tasks", "grids.*.tasks"), TAGS)
+NEEDED |= dict.fromkeys(
+    [f"corpora.*.{key}" for key in ("config", "revision", "train", "validation")], FROM_HUB
+)
+"""What an edit of a key changes, too."""
 NAMES = {"models.*": MODEL, "corpora.*": CORPUS, "tasks.*": TASK, "grids.*": GRID}
 
 DRAWN = {
@@ -125,11 +139,7 @@ DRAWN = {
         {"models.other": OTHER, "run.models": ["other"]},
         {"run.models": ["tiny"]},
     ],
-    "run.tasks": [
-        TAGS | {"run.tasks": value} for value in (["animals", "tags"], ["tags"], ["animals"])
-    ],
     "grids.*.models": [{"models.other": OTHER, f"{GRID}.models": ["other"]}],
-    "grids.*.tasks": [TAGS | {f"{GRID}.tasks": ["tags"]}, {f"{GRID}.tasks": ["animals"]}],
     "models": [{"models.other": OTHER}],
     "models.*.hub": [{MODEL: {"hub": "some/model"}, "hub_mirror": "hub"}],
     "models.*.revision": [{MODEL: OTHER | {"hub": "some/model", "revision": "b"}}],
@@ -143,22 +153,7 @@ DRAWN = {
     "models.*.package": [{MODEL: {"package": "packaged_model"}}],
     "corpora": [{"corpora.unused": RUNNING}],
     "corpora.*.hub": [FROM_HUB],
-    "corpora.*.config": [FROM_HUB | {f"{CORPUS}.config": value} for value in ("tiny", "other")],
-    "corpora.*.revision": [
-        FROM_HUB | {f"{CORPUS}.revision": value} for value in ("a" * 40, "b" * 40)
-    ],
-    "corpora.*.train": [FROM_HUB | {f"{CORPUS}.train": value} for value in ("train", "more")],
-    "corpora.*.validation": [
-        FROM_HUB | {f"{CORPUS}.validation": value}
-        for value in ("validation", "more", ["validation", "more"])
-    ],
     "corpora.*.files": [{CORPUS: SENTENCES}],
-    "corpora.*.files.train": [
-        {f"{CORPUS}.files.train": f"data/sentences.{split}.csv"} for split in SPLITS
-    ],
-    "corpora.*.files.validation": [
-        {f"{CORPUS}.files.validation": f"data/sentences.{split}.csv"} for split in SPLITS
-    ],
     "corpora.*.columns": [
         TAGS | {"corpora.words": CONLL | {"words": "words", "slots": 11}, "run.tasks": ["tags"]}
     ],
@@ -174,7 +169,8 @@ DRAWN = {
 }
 DRAWN |= {
     key: [
-        {".".join([NAMES.get(".".join(parts[:2]), ".".join(parts[:2])), *parts[2:]]): value}
+        NEEDED.get(key, {})
+        | {".".join([NAMES.get(".".join(parts[:2]), ".".join(parts[:2])), *parts[2:]]): value}
         for value in values
     ]
     for key, values in VALUES.items()
@@ -226,9 +222,7 @@ def files(tmp_path, monkeypatch):
     for seed, name in enumerate(("tiny", "other")):
         write_model(Path("models", name), seed)
     shutil.copytree("models/tiny", "models/moved")
-    Path("packaged_model.py").write_text(
-        "def get_model_path():\n    return 'models/other'\n", encoding="utf-8"
-    )
+    Path("packaged_model.py").write_text("def get_model_path():\n    return 'models/other'\n")
     monkeypatch.syspath_prepend(tmp_path)
     write_decoder(Path("models/next"))
     for split in ROWS:
@@ -239,9 +233,7 @@ def files(tmp_path, monkeypatch):
             "\n".join(f"{word} {tag}" for word, tag in zip(*row.values(), strict=True))
             for row in tagged
         ]
-        Path(f"data/words.{split}.conll").write_text(
-            "\n\n".join(sentences) + "\n", encoding="utf-8"
-        )
+        Path(f"data/words.{split}.conll").write_text("\n\n".join(sentences) + "\n")
     for folder, commit in (("hub", "a" * 40), ("mirror", "b" * 40)):
         shutil.copytree("models/other", Path(folder, "some/model"))
         for config in ("tiny", "other"):
@@ -252,9 +244,7 @@ def files(tmp_path, monkeypatch):
             "revision": commit,
             "commit": commit,
         }
-        Path(folder, "some/data/.papa-revision.json").write_text(
-            json.dumps(record), encoding="utf-8"
-        )
+        Path(folder, "some/data/.papa-revision.json").write_text(json.dumps(record))
 
 
 def write_dataset(folder, seed):

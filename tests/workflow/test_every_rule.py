@@ -110,7 +110,7 @@ def test_every_grid_and_pattern_has_its_table_and_figure(families):
         assert (results / f"figures/patterns-{model}-inference.png").exists()
     kinds = read_table(results / "tables/kinds.parquet").to_pandas()
     assert set(kinds.model) == {"electra"} and set(kinds.fraction) == {"1", "0"}
-    assert "| Toeplitz, trained |" in (results / "tables/kinds.md").read_text(encoding="utf-8")
+    assert "| Toeplitz, trained |" in (results / "tables/kinds.md").read_text()
     assert not (results / "figures/kinds.png").exists()
     orders = read_table(results / "tables/orders.parquet").to_pandas()
     assert list(orders[orders.fraction == "0"].line.unique()) == ["λ", "random"]
@@ -118,7 +118,7 @@ def test_every_grid_and_pattern_has_its_table_and_figure(families):
         assert (results / f"figures/{name}.png").exists() == (name != "score_and_drop"), (
             "one drop is not compared"
         )
-        assert r"\toprule" in (results / f"tables/{name}.tex").read_text(encoding="utf-8")
+        assert r"\toprule" in (results / f"tables/{name}.tex").read_text()
 
 
 def test_orders_of_other_seeds(computed_copy):

@@ -19,7 +19,7 @@ from tiny import (
 
 from papa.files import read_facts, read_table
 
-PAGE = (REPOSITORY / "docs/extending.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs/extending.md").read_text()
 DIFFS = re.findall("```diff\n(.*?)```", PAGE, re.DOTALL)
 KEYS = {
     "tasks.animals.metric": "balanced_accuracy",
@@ -95,8 +95,8 @@ def test_a_task_has_its_labels(extended):
     for split in ("train", "validation"):
         rows = ["is the cat here,animals", "is the red here,colours"] * 4
         text = "\n".join(["question,topic", *rows]) + "\n"
-        (extended.folder / f"data/questions.{split}.csv").write_text(text, encoding="utf-8")
-    config = yaml.safe_load((extended.folder / "config/config.yaml").read_text(encoding="utf-8"))
+        (extended.folder / f"data/questions.{split}.csv").write_text(text)
+    config = yaml.safe_load((extended.folder / "config/config.yaml").read_text())
     config["models"]["minilm"] = CONFIG["models"]["tiny"]
     extended.planned(config)
     [table] = extended.folder.glob("results/cache/data/questions-*.parquet")
@@ -112,4 +112,4 @@ def test_a_study_with_the_changes_has_their_rows_and_its_report(extended):
     for table, expected in ROWS:
         rows = read_table(results / f"tables/{table}.parquet").to_pylist()
         assert any(row.items() >= expected.items() for row in rows), expected
-    assert "λ of 4 heads" in (results / "report/index.html").read_text(encoding="utf-8")
+    assert "λ of 4 heads" in (results / "report/index.html").read_text()

@@ -208,12 +208,10 @@ def test_a_fault_is_said_and_costs_nothing(computed, unfinished, tmp_path, name)
 def test_stopped_in_the_middle(computed, unfinished, number, whom, said):
     """By Ctrl-C, a machine that goes down or a kill, which reach every process, or by a kill of one process only."""
     source = unfinished.folder / "papa/method/hidden.py"
-    text = source.read_text(encoding="utf-8")
+    text = source.read_text()
     last = "        if not self._written.all():"
     assert text.count(last) == 1
-    source.write_text(
-        text.replace(last, f"        __import__('time').sleep(5)\n{last}"), encoding="utf-8"
-    )
+    source.write_text(text.replace(last, f"        __import__('time').sleep(5)\n{last}"))
     process = unfinished.started(*OPTIONS)
     while not any((unfinished.folder / RESULTS / "states").glob(".*.partial")):
         assert process.poll() is None, process.communicate()
@@ -231,7 +229,7 @@ def test_stopped_in_the_middle(computed, unfinished, number, whom, said):
     killed = number == signal.SIGKILL and whom != "the job"
     assert process.returncode == (-number if killed else 1)
     assert said in output + errors and "Traceback" not in output + errors, output + errors
-    source.write_text(text, encoding="utf-8")
+    source.write_text(text)
     completes(unfinished, computed)
 
 
@@ -318,7 +316,7 @@ def test_a_strange_machine(computed, tmp_path, monkeypatch):
         shutil.copytree(computed.folder / name, tmp_path / "elsewhere" / name)
         (study.folder / name).symlink_to(tmp_path / "elsewhere" / name)
     for name in ("random", "pandas", "statistics", "queue"):
-        (study.folder / f"{name}.py").write_text("raise SystemExit('imported')", encoding="utf-8")
+        (study.folder / f"{name}.py").write_text("raise SystemExit('imported')")
     [made_from] = (tmp_path / "elsewhere" / RESULTS / "report").glob("*.json")
     made_from.unlink()
     study.write(CONFIG)
@@ -387,8 +385,8 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(fresh, fresh_copy, t
     undisturbed.compute(config)
     command = ("--cores", "2", "--configfile", fresh_copy.write(config))
     checkpoints = fresh_copy.folder / "papa/method/checkpoints.py"
-    code = checkpoints.read_text(encoding="utf-8")
-    checkpoints.write_text(code.replace("SECONDS = 600.0", "SECONDS = 0.0"), encoding="utf-8")
+    code = checkpoints.read_text()
+    checkpoints.write_text(code.replace("SECONDS = 600.0", "SECONDS = 0.0"))
     for _ in range(KILLS):
         begun = time.time()
         running = fresh_copy.started(*command)
@@ -400,9 +398,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(fresh, fresh_copy, t
         all_intact(fresh_copy.folder / "results")
     fresh_copy.run(*command)
     logs = (fresh_copy.folder / RESULTS / "logs").rglob("*.log")
-    assert any(", resumed " in log.read_text(encoding="utf-8") for log in logs), (
-        "no job was killed in its work"
-    )
+    assert any(", resumed " in log.read_text() for log in logs), "no job was killed in its work"
     same_results(undisturbed.folder / "results", fresh_copy.folder / "results")
 
 

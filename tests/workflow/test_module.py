@@ -48,7 +48,7 @@ def study(tmp_path):
     config = with_keys(CONFIG, changes)
     study.write({"attention": config}, "study.yaml")
     snakefile = SNAKEFILE.format(snakefile=papa.folder / "workflow/Snakefile")
-    (study.folder / "Snakefile").write_text(snakefile, encoding="utf-8")
+    (study.folder / "Snakefile").write_text(snakefile)
     return study
 
 
@@ -67,7 +67,7 @@ def test_another_workflow_runs_papa_as_a_module(study, computed):
 
     process = study.run("--cores", "1")
     assert "papa_probe: " not in process.stderr and "Error" not in process.stdout + process.stderr
-    assert (study.folder / "conclusion.txt").read_text(encoding="utf-8").strip()
+    assert (study.folder / "conclusion.txt").read_text().strip()
     probes = [
         path.relative_to(study.folder)
         for path in study.folder.glob("ours/results/cache/probe/*.parquet")
@@ -79,20 +79,20 @@ def test_another_workflow_runs_papa_as_a_module(study, computed):
         )
     some = ("--rerun-triggers", "mtime", "params")
     assert study.planned(None) == study.planned(None, *some) == {}, "nothing is left to do"
-    config = yaml.safe_load((study.folder / "study.yaml").read_text(encoding="utf-8"))
+    config = yaml.safe_load((study.folder / "study.yaml").read_text())
     study.write(with_keys(config, {"attention.run.seeds": [1, 2]}), "study.yaml")
     expected = {"papa_probe": 1, "papa_report": 1, "conclude": 1}
     assert study.planned(None) == study.planned(None, *some) == expected
 
 
 def test_two_modules_have_two_prefixes(study):
-    snakefile = (study.folder / "Snakefile").read_text(encoding="utf-8")
+    snakefile = (study.folder / "Snakefile").read_text()
     other = (
         snakefile.split("rule conclude")[0].replace("papa", "theirs").replace("/theirs/", "/papa/")
     )
     for prefix, says in (("theirs", "papa_probe"), ("ours", "give each module a `prefix:`")):
         second = other.replace('"ours"', f'"{prefix}"')
-        (study.folder / "Snakefile").write_text(second + snakefile, encoding="utf-8")
+        (study.folder / "Snakefile").write_text(second + snakefile)
         process = study.snakemake("-n", "--quiet", "rules")
         printed = process.stdout + process.stderr
         assert says in printed and "Traceback" not in printed, printed
@@ -101,8 +101,8 @@ def test_two_modules_have_two_prefixes(study):
 def test_deployed_as_it_is_everything_is_the_target(study, fresh):
     """What snakedeploy writes, and the file that it refers to, run by itself."""
     study.write(CONFIG, "study.yaml")
-    snakefile = (study.folder / "Snakefile").read_text(encoding="utf-8").split("rule conclude")[0]
+    snakefile = (study.folder / "Snakefile").read_text().split("rule conclude")[0]
     snakefile = snakefile.replace('config["attention"]', "config").replace(" as papa_*", "")
-    (study.folder / "Snakefile").write_text(snakefile, encoding="utf-8")
+    (study.folder / "Snakefile").write_text(snakefile)
     assert study.planned(None) == JOBS | {"everything": 1}
     assert fresh.planned(CONFIG, "--snakefile", "workflow/Snakefile") == JOBS | {"everything": 1}

@@ -89,8 +89,8 @@ def test_numbers_that_change_get_a_new_version(computed, computed_copy):
             stage: {"version": STAGES[stage].version, "numbers": values}
             for stage, values in actual.items()
         }
-        NUMBERS.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
-    recorded = json.loads(NUMBERS.read_text(encoding="utf-8"))
+        NUMBERS.write_text(json.dumps(written, indent=1) + "\n")
+    recorded = json.loads(NUMBERS.read_text())
     assert recorded.keys() == STAGES.keys()
     for stage, numbers in actual.items():
         if STAGES[stage].version != recorded[stage]["version"]:

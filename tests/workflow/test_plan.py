@@ -35,7 +35,7 @@ def plan(folder, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
     def run(config, *options):
-        (folder / "planned.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+        (folder / "planned.yaml").write_text(yaml.safe_dump(config))
         return CliRunner().invoke(app, ["plan", "planned.yaml", *options])
 
     return run
@@ -60,7 +60,7 @@ def with_long_texts(text, runs, **rows):
     """`CONFIG` with a corpus of equal texts and one task; `rows` are the numbers of rows of each split."""
     for split in ROWS:
         lines = "\n".join(["sentence,animal", *(f"{text},{row % 2}" for row in range(rows[split]))])
-        with open(f"data/long.{split}.csv", "w", encoding="utf-8") as file:
+        with open(f"data/long.{split}.csv", "w") as file:
             file.write(lines + "\n")
     files = {
         "files": {split: f"data/long.{split}.csv" for split in ROWS},
@@ -282,9 +282,7 @@ def test_a_cluster_counts_as_one_example(planned, cluster, effect):
         for _ in range(size)
     ]
     for split in ROWS:
-        Path(f"data/long.{split}.csv").write_text(
-            "\n".join(["sentence,animal,document", *lines]), encoding="utf-8"
-        )
+        Path(f"data/long.{split}.csv").write_text("\n".join(["sentence,animal,document", *lines]))
     [entry] = planned(config)["smallest_margins"]
     units = 408 / effect
     expected = smallest_margin(

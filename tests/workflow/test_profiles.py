@@ -77,14 +77,12 @@ def test_every_rule_is_a_stage(fresh, monkeypatch):
     assert {
         batch.rule for batch in Plan(config_of(MORE), "nowhere", save=False).missing
     } == STAGES.keys()
-    rules = re.findall(
-        "^rule (.*):", (REPOSITORY / "Snakefile").read_text(encoding="utf-8"), re.MULTILINE
-    )
+    rules = re.findall("^rule (.*):", (REPOSITORY / "Snakefile").read_text(), re.MULTILINE)
     assert {*rules} == STAGES.keys() | {"all"}
 
 
 def test_the_gpu_block_of_the_slurm_profile_has_all_rules_that_run_the_encoder():
-    text = (REPOSITORY / "workflow/profiles/slurm/profile.yaml").read_text(encoding="utf-8")
+    text = (REPOSITORY / "workflow/profiles/slurm/profile.yaml").read_text()
     block = text[text.index("# set-resources:") :].split("\n\n")[0]
     resources = yaml.safe_load(re.sub("^# ?", "", block, flags=re.MULTILINE))["set-resources"]
     assert set(resources) == ENCODER
@@ -114,7 +112,7 @@ def test_jobs_ask_for_memory_and_walltime(computed_copy):
 def test_refusals_are_one_line_without_traceback(fresh, arguments, message):
     refused = with_keys(CONFIG, {"corpora.words.files.train": "data/nowhere.jsonl"})
     fresh.write(refused, "refused.yaml")
-    (fresh.folder / "twice.yaml").write_text("name: a\nname: b\n", encoding="utf-8")
+    (fresh.folder / "twice.yaml").write_text("name: a\nname: b\n")
     process = fresh.snakemake("-n", "--quiet", "host", *arguments)
     assert process.returncode == 1
     # snakemake itself says which profile there is, and that the default config is extended
@@ -137,10 +135,7 @@ def test_encoders_at_once_have_a_gpu_each(fresh_copy, tmp_path, monkeypatch):
     limits = ["--workflow-profile", "workflow/profiles/gpu", "--cores", "2", "--resources", "gpu=2"]
     for rule in ("tokenize", "average"):  # both averages are ready at once
         fresh_copy.run(*config, *limits, "--until", rule)
-    logs = [
-        path.read_text(encoding="utf-8")
-        for path in fresh_copy.folder.glob("results/tiny/logs/average-*.log")
-    ]
+    logs = [path.read_text() for path in fresh_copy.folder.glob("results/tiny/logs/average-*.log")]
     got = [re.findall(r"this job uses GPU (\d)$", log, re.MULTILINE) for log in logs]
     assert sorted(got) == [["7"], ["9"]]
     assert all(re.search(r"peak memory: [\d,.]+ [MG]B$", log, re.MULTILINE) for log in logs)

@@ -81,7 +81,7 @@ def test_snakemake_lists_and_reports_its_files(computed, tmp_path):
     }
     assert {Path(line[0]).name for line in lines if line[2] == "report"} >= written | {"index.html"}
     printed(computed, "--report", str(tmp_path / "report.html"))
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = (tmp_path / "report.html").read_text()
     assert all(name in page for name in ("index.html", "summary.md", "claims.md"))
 
 
@@ -161,10 +161,7 @@ def test_a_snakemake_without_papa_says_how_to_install_it(fresh, module, missing)
 def test_jobs_whose_files_exist_end_at_once(computed, computed_copy, profile):
     """If papa could not set the times of files, and hidden states are not kept."""
     source = computed_copy.folder / "papa/plan/missing.py"
-    source.write_text(
-        source.read_text(encoding="utf-8").replace("os.utime(", "(lambda *_, **__: None)("),
-        encoding="utf-8",
-    )
+    source.write_text(source.read_text().replace("os.utime(", "(lambda *_, **__: None)("))
     options = (
         "--cores",
         "2",

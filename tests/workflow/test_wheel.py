@@ -65,7 +65,7 @@ def installed(wheel, tmp_path_factory):
     folder = tmp_path_factory.mktemp("environment")
     done(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
     [packages] = folder.glob("lib/python*/site-packages")
-    (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
     pip = (sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "--quiet")
     done(*pip, "--no-deps", "--ignore-installed", wheel, cwd=folder)
     return folder / "bin"
@@ -92,7 +92,7 @@ def test_installed_it_runs_a_study_in_an_empty_folder(installed, tmp_path):
     config = json.loads(ONE_TASK) | {
         "grids": {LONG["tiny"]: {"constants": [f"average-of-{LONG['sentences']}"]}}
     }
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config))
     for again in (False, True):  # there is nothing to do the second time, and the end is the same
         process = done(
             installed / "papa", "run", "mine.yaml", "--config", "run={seeds: [1]}", cwd=tmp_path

@@ -270,6 +270,10 @@ class Spread:
         square of a single source, that mean square is used. Interactions reduce the variance, but have no degrees of
         freedom here, so intervals are slightly too wide if there is no other variance. The variance between samples of
         training rows is common to all seeds, so it is added once; its sum over corpora is at least 0.
+
+        The variance between samples also contains that of each sample's own seed. It is subtracted if several corpora
+        are combined. In a single corpus, the difference of two variances with few degrees of freedom is too uncertain,
+        so intervals there are too wide.
         """
         combination = np.asarray(weights, float)
         rows = self.members[:, SOURCES.index("rows")]
@@ -278,6 +282,8 @@ class Spread:
         signed = squares * self.signs
         largest = (squares[single & ~rows] @ self.members[single & ~rows]).max(initial=0)
         variance = float(max(signed[~rows].sum(), largest) + max(signed[rows].sum(), 0))
+        if np.count_nonzero(squares[rows & single]) > 1:
+            variance = max(variance - self._seeds_of_samples(combination), float(largest))
         freedom = _freedom(variance, squares[single], self.freedoms[single]) if self.known else 0.0
         mean = float(combination @ self.means)
         skews = self._skews(squares, combination)
@@ -330,6 +336,14 @@ class Spread:
             parts.append(weight * ratio)
             contrast += weight * (first - ratio * second) / bottom
         return replace(self.estimate(contrast), mean=math.fsum(parts))
+
+    def _seeds_of_samples(self, combination: np.ndarray) -> float:
+        """Return the variance of one seed, at least 0, summed over corpora that have samples of the training rows."""
+        seeded = self.members[:, SOURCES.index("seed")]
+        rows = self.members[:, SOURCES.index("rows")]
+        of_one_seed = self.seeds * np.einsum("e,eij->ij", self.signs[seeded], self.squares[seeded])
+        on_one_corpus = self.squares[rows].any(0)
+        return max(float(combination @ np.where(on_one_corpus, of_one_seed, 0) @ combination), 0.0)
 
     def _skews(self, squares: np.ndarray, combination: np.ndarray) -> tuple[float, float]:
         """Return the growth of the variance below and above the mean, per unit of a normal quantile.

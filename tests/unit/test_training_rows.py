@@ -35,6 +35,13 @@ def test_samples_are_drawn_with_replacement_and_by_cluster():
         )
 
 
+def between(scores):
+    """The variance between the rows of scores `[row, unit]`, without what differs by unit."""
+    of_units = scores - scores.mean(1, keepdims=True) - scores.mean(0) + scores.mean()
+    rows, units = scores.shape
+    return scores.mean(1).var(ddof=1) - (of_units**2).sum() / ((rows - 1) * (units - 1)) / units
+
+
 def test_the_variance_between_samples_is_that_by_hand_and_counts_once():
     """Means of probes on samples, without what differs by unit; it does not shrink with more seeds."""
     chance = np.random.default_rng(1)
@@ -44,8 +51,7 @@ def test_the_variance_between_samples_is_that_by_hand_and_counts_once():
     contrast = np.array([1.0, -1.0])
     rows = SOURCES.index("rows")
     scores = contrast @ drawn.swapaxes(0, 1)  # [sample, unit]
-    of_units = scores - scores.mean(1, keepdims=True) - scores.mean(0) + scores.mean()
-    expected = scores.mean(1).var(ddof=1) - (of_units**2).sum() / (6 * 39) / 40
+    expected = between(scores)
     found = np.einsum("eij,i,j->e", spread.squares[spread.members[:, rows]], contrast, contrast)
     assert found[0] == pytest.approx(scores.mean(1).var(ddof=1)) and found[0] - found[
         1
@@ -81,6 +87,27 @@ def test_the_variance_between_samples_is_that_by_hand_and_counts_once():
         [[PseudoValues(values, resampled=drawn[:, :0]), PseudoValues(values, resampled=drawn)]]
     )
     assert beside.estimate([0, 0, 1, -1]).variance == pytest.approx(with_rows.variance)
+
+
+def test_over_corpora_the_variance_between_samples_is_without_that_of_their_seeds():
+    chance = np.random.default_rng(2)
+    values = chance.normal(size=(2, 2, 1, 5, 40)) + chance.normal(size=(2, 2, 1, 5, 1))
+    drawn = chance.normal(size=(2, 2, 7, 40)) + 3 * chance.normal(size=(2, 2, 7, 1))
+    contrast = np.array([1.0, -1.0])
+    of_rows = [between(np.einsum("q,qsu->su", contrast, of_corpus)) for of_corpus in drawn]
+    of_seeds = [between(np.einsum("q,qosu->su", contrast, of_corpus)) for of_corpus in values]
+    assert min(of_seeds) > 0
+    plain = Spread.over([[PseudoValues(each)] for each in values])
+    sampled = [
+        PseudoValues(*each, resampled=rows) for *each, rows in zip(values, drawn, strict=True)
+    ]
+    both = Spread.over([[table] for table in sampled])
+    for weights, expected in (
+        ([1, -1, 1, -1], sum(of_rows) - sum(of_seeds)),
+        ([1, -1, 0, 0], of_rows[0]),  # of a single corpus, nothing is subtracted
+    ):
+        found = both.estimate(weights).variance
+        assert found == pytest.approx(plain.estimate(weights).variance + expected)
 
 
 def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(tiny, corpus, data, metric, loaded):

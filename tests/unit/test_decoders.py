@@ -168,6 +168,7 @@ def test_only_a_head_that_says_something_of_each_token_has_logits(name, given, s
         ours.logits(inputs)
 
 
+@pytest.mark.usefixtures("checked_anew")
 def test_a_plain_model_that_would_be_replaced_otherwise_than_the_formula_says_is_refused(
     monkeypatch, constants
 ):

@@ -150,7 +150,14 @@ def test_the_conclusion_comes_first_then_its_table_and_notes_then_the_figure_of_
     places = [page.words.index(" ".join(part.split())) for part in parts]
     assert places == sorted(places) and len(sentences) <= 4 and len(notes) > 1
     header, *lines = page.tables["claims-0"]
-    assert header == ["line", "task", "heads replaced", "lost", "attention contributes", "reliance"]
+    assert header == [
+        "line",
+        "task",
+        "heads replaced",
+        "lost (points)",
+        "attention contributes",
+        "reliance",
+    ]
     numbers = [
         [line, "mean", f"{replaced} of 15"] for line in ("small", "other") for replaced in (8, 15)
     ]

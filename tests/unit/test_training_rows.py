@@ -47,45 +47,40 @@ def test_the_variance_between_samples_is_that_by_hand_and_counts_once():
     chance = np.random.default_rng(1)
     values = chance.normal(size=(2, 1, 5, 40))
     drawn = chance.normal(size=(2, 7, 40)) + 3 * chance.normal(size=(2, 7, 1))
-    spread = Spread.over([[PseudoValues(values, resampled=drawn)]])
+    table = PseudoValues(values, resampled=drawn)
+    spread = Spread.over([[table]])
     contrast = np.array([1.0, -1.0])
+
+    def of_contrast(squares):
+        return np.einsum("eij,i,j->e", squares, contrast, contrast)
+
     rows = SOURCES.index("rows")
     scores = contrast @ drawn.swapaxes(0, 1)  # [sample, unit]
     expected = between(scores)
-    found = np.einsum("eij,i,j->e", spread.squares[spread.members[:, rows]], contrast, contrast)
-    assert found[0] == pytest.approx(scores.mean(1).var(ddof=1)) and found[0] - found[
-        1
-    ] == pytest.approx(expected)
+    means = scores.mean(1).var(ddof=1)
+    found = of_contrast(spread.squares[spread.members[:, rows]])
+    assert [found[0], found[0] - found[1]] == pytest.approx([means, expected])
     plain = Spread.over([[PseudoValues(values)]])
     with_rows = spread.estimate(contrast)
     without = plain.estimate(contrast)
-    assert with_rows.mean == without.mean and with_rows.variance == pytest.approx(
-        without.variance + expected
-    )
+    assert with_rows.mean == without.mean
+    assert with_rows.variance == pytest.approx(without.variance + expected)
     main = plain.members.sum(1) == 1
-    parts = np.append(
-        np.einsum("eij,i,j->e", plain.squares[main], contrast, contrast), scores.mean(1).var(ddof=1)
-    )
-    freedoms = np.append(
-        plain.freedoms[main], 6
-    )  # Satterthwaite's, with all of the variance between samples
+    # Satterthwaite's, with all of the variance between samples
+    parts = np.append(of_contrast(plain.squares[main]), means)
+    freedoms = np.append(plain.freedoms[main], 6)
     more = parts * (1 + 4 / freedoms)
     total = with_rows.variance + (more - parts).sum()
     assert with_rows.freedom == pytest.approx(total**2 / (more**2 / freedoms).sum())
-    centred = PseudoValues(
-        values, resampled=drawn - drawn.mean(2, keepdims=True)
-    )  # less than what is due to units
+    # less than what is due to units
+    centred = PseudoValues(values, resampled=drawn - drawn.mean(2, keepdims=True))
     assert Spread.over([[centred]]).estimate(contrast).shares == without.shares
-    both = Spread.over(
-        [[PseudoValues(values, resampled=drawn)] * 2, [PseudoValues(values)]]
-    )  # one corpus, and another
+    # one corpus, and another
+    both = Spread.over([[table, table], [PseudoValues(values)]])
     joint = both.estimate([1, -1, 1, -1, 0, 0])
-    assert both.members[:, rows].sum() == 2 and joint.variance == pytest.approx(
-        4 * with_rows.variance
-    )
-    beside = Spread.over(
-        [[PseudoValues(values, resampled=drawn[:, :0]), PseudoValues(values, resampled=drawn)]]
-    )
+    assert both.members[:, rows].sum() == 2
+    assert joint.variance == pytest.approx(4 * with_rows.variance)
+    beside = Spread.over([[PseudoValues(values, resampled=drawn[:, :0]), table]])
     assert beside.estimate([0, 0, 1, -1]).variance == pytest.approx(with_rows.variance)
 
 

@@ -132,6 +132,7 @@ def test_intervals_cover_the_choice_of_training_rows_if_probes_are_trained_on_sa
 @pytest.mark.parametrize("way", [[], ["--own-code"]])
 def test_large_models_are_compared_with_the_stock_model(capsys, monkeypatch, way):
     """Here on the CPU, with tiny models."""
+    monkeypatch.setattr("papa.model.model.settle", settling.settle)  # checks each model anew
     monkeypatch.setattr(settling, "patch", settling.patch)  # restores it
     gpu.main(["--tiny", "--device", "cpu", "--seconds", "0", "--precisions", "bfloat16", *way])
     rows = [

@@ -206,7 +206,65 @@ def draw() -> None:
         (DOCS / "figures" / f"{name}.svg").write_text(vlc.vegalite_to_svg(text), encoding="utf-8")
 
 
-TASKS = ("MNLI", "CoLA", "SST-2", "MRPC", "NER", "POS")
+TASKS = {
+    "MNLI": "inference",
+    "CoLA": "acceptability",
+    "SST-2": "sentiment",
+    "MRPC": "paraphrases",
+    "NER": "named entities",
+    "POS": "part-of-speech tags",
+}
+"""The paper's tasks, and what they are about."""
+RESULTS_IN_README = re.compile(
+    r"(<!-- results: written by `make docs` -->\n).*?(<!-- end of results -->)", re.DOTALL
+)
+
+
+def with_results() -> str:
+    """README.md with the table of results, whose numbers are those of pages."""
+    page = (DOCS / "../README.md").read_text(encoding="utf-8")
+    return RESULTS_IN_README.sub(lambda marks: f"{marks[1]}\n{result_table()}\n\n{marks[2]}", page)
+
+
+def result_table() -> str:
+    """A row for each task of the paper, and for each decoder."""
+    lines = [
+        "| task | RoBERTa BASE, [the paper](docs/published.md): lost | reliance (range from rounding) | "
+        "MiniLM, [measured here](docs/results.md): lost | reliance (95% interval) |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    measured = {task: cells for task, *cells in _cells("results.md", "| MNLI")}
+    for model, task, original, *floors, averages, share in _cells(
+        "published.md", "| RoBERTa BASE | MNLI"
+    ):
+        if model != "RoBERTa BASE":
+            continue
+        best = max(map(float, floors))
+        printed = [round(100 * (float(original) - score)) for score in (float(averages), best)]
+        *_, lost, contributed, reliance = measured[task]
+        amounts = f"{lost.split()[0]} of {contributed.split()[0]}"
+        known = reliance if "%" in reliance else "contribution not significant"
+        cells = [
+            f"{TASKS[task]} ({task})",
+            "{} of {}".format(*printed),
+            share,
+            amounts,
+            known,
+        ]
+        lines.append(f"| {' | '.join(cells)} |".replace("(-", "(−"))
+    lines += [
+        "",
+        "| [two small decoders](docs/decoders.md), next token | lost, in nats | reliance (95% interval) |",
+        "|---|--:|--:|",
+    ]
+    decoders = {name: cells for name, *cells in _cells("decoders.md", "| TinyStories | −1")}
+    for name, title in {
+        "TinyStories": "stories260K (Llama), TinyStories",
+        "names": "makemore (GPT-2), first names",
+    }.items():
+        *_, lost, contributed, reliance = decoders[name]
+        lines.append(f"| {title} | {lost} of {contributed} | {reliance} |")
+    return "\n".join(lines)
 
 
 def points() -> str:
@@ -224,7 +282,7 @@ def points() -> str:
 
 def _panel(rows: pd.DataFrame, title: str) -> alt.LayerChart:
     """A grey bar for what attention contributes to a task, and a blue one with its interval for what is lost."""
-    task = alt.Y("task:N", sort=TASKS, title=None, axis=alt.Axis(ticks=False, domain=False))
+    task = alt.Y("task:N", sort=[*TASKS], title=None, axis=alt.Axis(ticks=False, domain=False))
     base = alt.Chart(inline(rows)).encode(y=task)
     axis = alt.Axis(grid=False, tickCount=5)
     contributed = base.mark_bar(height=15, color="#c9ced6").encode(
@@ -378,6 +436,7 @@ def rules() -> str:
 
 
 PAGES = {
+    "../README.md": with_results,
     CONFIG_PAGE: with_key_table,
     "cli.md": commands,
     "error-rates.md": lambda: with_tables("error-rates.md"),

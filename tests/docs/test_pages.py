@@ -72,28 +72,6 @@ def cells(page, *names):
     return [cell.strip() for cell in row.strip("|").split("|")]
 
 
-def test_numbers_of_the_readme_are_those_of_its_pages():
-    rows = [
-        cells("README.md", line.split("|")[1].strip())
-        for line in re.findall(r"^\| .* of .*$", text_of("README.md"), re.MULTILINE)
-    ]
-    assert len(rows) == 8
-    for name, paper, paper_reliance, ours, reliance in rows[:6]:
-        task = re.search(r"\((.*)\)", name)[1]
-        *_, original, zeros, identity, averages, share = cells(
-            "docs/published.md", "RoBERTa BASE", task
-        )
-        scores = [float(score) for score in (original, averages, max(zeros, identity))]
-        assert paper == " of ".join(f"{100 * (scores[0] - score):.0f}" for score in scores[1:])
-        assert paper_reliance == share
-        *_, lost, contributed, measured = cells("docs/results.md", task)
-        assert ours == " of ".join(cell.split()[0] for cell in (lost, contributed))
-        assert reliance == (measured if "%" in measured else "contribution not significant")
-    for name, amounts, reliance in rows[6:]:
-        *_, lost, contributed, measured = cells("docs/decoders.md", name.split()[-1])
-        assert (amounts, reliance) == (f"{lost} of {contributed}", measured)
-
-
 STUDIES = "cola mnli mrpc ner pos sst2".split()
 
 

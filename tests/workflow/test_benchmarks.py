@@ -240,25 +240,20 @@ def test_articles_begin_at_titles_between_empty_lines():
         " \n",
         " c \n",
     ]
-    one, two = articles.articles(lines)
-    assert one == " = One = \n a = b \n = not a title = \n"
-    assert two == " = Two = \n c \n"
+    first = " = One = \n a = b \n = not a title = \n"
+    assert list(articles.articles(lines)) == [first, " = Two = \n c \n"]
 
 
 def test_texts_of_an_article_have_127_tokens_and_begin_at_words():
     """Each word of the article has two tokens: the space with a letter, and another letter."""
-    spans = [(place, place + 2 - place % 3 // 2) for place in range(3000) if place % 3 != 1]
-
-    def tokenizer(*_, **__):
-        return {"offset_mapping": spans}
-
-    texts = articles.pieces(" ab" * 1000, tokenizer)
+    places = [place for place in range(3000) if place % 3 != 1]
+    spans = zip(places, [*places[1:], 3000], strict=True)
+    texts = articles.pieces(" ab" * 1000, lambda *_, **__: {"offset_mapping": spans})
     assert texts == [" ab" * 63] * 8
 
 
 def test_the_list_of_a_layer_has_all_other_heads(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     layers.main(3, 2)
-    table = pd.read_csv(tmp_path / "layers/layer-1.csv")
-    assert table.to_numpy().tolist() == [[0, 0], [0, 1], [2, 0], [2, 1]]
-    assert len(list(tmp_path.glob("layers/*.csv"))) == 3
+    table = pd.read_csv(tmp_path / "layers/layer-2.csv")
+    assert table.to_numpy().tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]

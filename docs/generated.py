@@ -227,7 +227,7 @@ def with_results() -> str:
 
 
 def result_table() -> str:
-    """A row for each task of the paper, and for each decoder."""
+    """A row for each task of the paper."""
     lines = [
         "| task | RoBERTa BASE, [the paper](docs/published.md): lost | reliance (range from rounding) | "
         "MiniLM, [measured here](docs/results.md): lost | reliance (95% interval) |",
@@ -252,18 +252,6 @@ def result_table() -> str:
             known,
         ]
         lines.append(f"| {' | '.join(cells)} |".replace("(-", "(−"))
-    lines += [
-        "",
-        "| [two small decoders](docs/decoders.md), next token | lost, in nats | reliance (95% interval) |",
-        "|---|--:|--:|",
-    ]
-    decoders = {name: cells for name, *cells in _cells("decoders.md", "| TinyStories | −1")}
-    for name, title in {
-        "TinyStories": "stories260K (Llama), TinyStories",
-        "names": "makemore (GPT-2), first names",
-    }.items():
-        *_, lost, contributed, reliance = decoders[name]
-        lines.append(f"| {title} | {lost} of {contributed} | {reliance} |")
     return "\n".join(lines)
 
 

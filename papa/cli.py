@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from papa.commands.measure import MeasureOptions
     from papa.results.study_results import Study
 
+# click's code for a wrong command line
 WRONG_INPUT = 2
 NOTHING_KNOWN = DAMAGED = DIFFERENT = REFUSED = 1
 
@@ -64,6 +65,7 @@ def _print_version(requested: bool) -> None:
 def papa(
     version: Annotated[
         bool,
+        # eager, or click would ask for a command first
         typer.Option(
             "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
@@ -111,6 +113,7 @@ def init(
     reasons as comments. A choice that is not certain is a question. Without --train, the config has example paths to
     replace. With --hold-out or --drop-empty, the remaining rows are written to Parquet files next to the config.
     """
+    # commands import what they need when they run, so `papa --help` loads neither torch nor pandas
     from papa.commands.init import print_started, start
     from papa.data.splits import Wanted
 
@@ -317,6 +320,7 @@ def inspect(
         study = load(path)
         _print_study(study, as_json)
         for file in write_kept_heads(study.heads, kept, fraction) if kept else ():
+            # with --json, stdout has the JSON only
             typer.echo(f"Kept heads: {file}", err=as_json)
     else:
         from papa.commands.verify import print_verified, verify
@@ -386,6 +390,7 @@ def measure(
     """
     from papa.run.stopping import resumable
 
+    # around the imports, too, which take seconds in which Ctrl-C should print no traceback
     with resumable():
         from papa.commands.measure import measure as measured
 

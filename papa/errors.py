@@ -71,6 +71,7 @@ def format_bytes(amount: float) -> str:
     unit = ("B", "kB", "MB", "GB", "TB")[step]
     return (
         f"{number:.1f} {unit}"
+        # 9.95 would be rounded to 10.0
         if number < 9.95 and number != int(number)
         else f"{number:,.0f} {unit}"
     )
@@ -78,10 +79,12 @@ def format_bytes(amount: float) -> str:
 
 def missing_extra(extra: str, feature: str) -> str | None:
     """Return a sentence if modules of an extra are missing that `feature` needs; otherwise None."""
+    # only searched for, because importing all of them takes seconds
     missing = ", ".join(name for name in EXTRAS[extra] if find_spec(name) is None)
     return f"{feature} needs {missing}: pip install 'papa-attention[{extra}]'." if missing else None
 
 
+# a ValueError, because pydantic turns only these into errors of a key, with its place
 class InputError(ValueError):
     """A config, file, model or argument cannot be used."""
 

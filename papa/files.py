@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 PathLike = str | os.PathLike[str]
 KEY = "papa"
 """Key under which a file stores its provenance."""
+# 64 bits: two keys of a cache hardly ever agree by chance, and names stay short; files contain the whole key
 KEY_DIGITS = 16
 """The number of digits of a key in the name of a file."""
 KEYED = re.compile(f"-([0-9a-f]{{{KEY_DIGITS}}})$")
@@ -90,6 +91,7 @@ class Provenance:
         """Parse the result of `sealed`; raise ValueError, KeyError or TypeError if `text` is anything else."""
         content = json.loads(text or "")
         record = Record(**content["record"]) if content["record"] else None
+        # the digest covers facts and content; only the key protects the record
         if content["key"] != (record and record.key):
             raise ValueError("its record was changed")
         return cls(content["facts"], record, content["digest"], content["packages"])
@@ -119,19 +121,23 @@ def replacing(path: PathLike) -> Iterator[Path]:
         InputError: the file cannot be written; the message gives the system's reason.
     """
     target = Path(path)
+    # with the machine's name, because a process id is meaningless on another machine that shares the disk
     begin = f".{target.name}.{platform.node()}-"
     temporary = target.with_name(f"{begin}{os.getpid()}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         share(target.parent)
         for leftover in target.parent.glob(f"{glob.escape(begin)}*.partial"):
+            # one of this name, too: it is a dead process's, or a link through which another file would be overwritten
             if leftover == temporary or not _is_running(
                 leftover.name.removeprefix(begin).removesuffix(".partial")
             ):
                 leftover.unlink(missing_ok=True)
         yield temporary
+        # before the rename, or after a power cut the new name may be there, and its content not
         with open(temporary, "rb+") as written:
             os.fsync(written.fileno())
+        # before the rename, so the group never sees a file that it cannot change
         share(temporary)
         os.replace(temporary, target)
     except OSError as error:
@@ -149,6 +155,7 @@ def share(path: Path) -> None:
     of_group = stat.S_ISGID | stat.S_IWGRP
     if path.parent.stat().st_mode & of_group == of_group:
         own = path.stat()
+        # the system lets only the owner change a mode
         if own.st_uid == os.geteuid():
             path.chmod(stat.S_IMODE(own.st_mode) | (0o2070 if path.is_dir() else 0o060))
 
@@ -183,6 +190,7 @@ def reading(path: PathLike, form: str, *damage: type[Exception]) -> Iterator[Non
     explained: tuple[type[Exception], ...] = (OSError, *damage)
     try:
         yield
+    # already explained by an inner reader; it is a ValueError, which `damage` may contain
     except InputError:
         raise
     except explained as error:
@@ -216,6 +224,7 @@ class TableWriter:
 
     def write(self, table: pa.Table) -> None:
         """Add a row group."""
+        # one group a call, because each has a digest; pyarrow would split a large table
         self._file.write_table(table, row_group_size=max(1, table.num_rows))
         self._groups.append(digest_of_table(table))
 
@@ -242,6 +251,7 @@ def writing_table(
     ):
         writer = TableWriter(file, facts, record)
         yield writer
+        # Parquet keeps its metadata at the end of a file, so the digests of all groups can be in it
         writer.end()
 
 
@@ -286,6 +296,7 @@ class TableFile:
             self.group(index)
             for index in (range(len(self._digests)) if indices is None else indices)
         ]
+        # pyarrow refuses an empty list of tables
         table = pa.concat_tables(tables) if tables else self.schema.empty_table()
         return table.replace_schema_metadata()
 
@@ -336,11 +347,13 @@ def _feed(digest: hashlib.blake2b, values: pa.Array) -> None:
     if isinstance(values, pa.ChunkedArray):  # no chunks, or too much data to combine into one chunk
         for chunk in values.chunks:
             _feed(digest, chunk)
+    # a column without values; its length is already in the digest
     elif pa.types.is_null(kind):
         pass
     elif pa.types.is_dictionary(kind):  # hash the decoded values, not the dictionary codes
         _feed(digest, values.dictionary_decode())
     else:
+        # below, nulls become 0 or empty texts, and only this mask distinguishes them
         if values.null_count:
             digest.update(values.is_valid().to_numpy(zero_copy_only=False).tobytes())
         if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -350,10 +363,12 @@ def _feed(digest: hashlib.blake2b, values: pa.Array) -> None:
             _feed(digest, values.flatten())
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
             filled = values.fill_null("")
+            # without lengths, "ab", "c" would have the digest of "a", "bc"
             digest.update(np.asarray(pc.binary_length(filled), dtype="<i8").tobytes())
             width = np.dtype("<i8" if pa.types.is_large_string(kind) else "<i4")
             _, offsets, content = filled.buffers()
             if len(filled) and content is not None:
+                # a slice shares the buffers of its array, so its own content begins later
                 ends = np.frombuffer(
                     offsets, width, len(filled) + 1, filled.offset * width.itemsize
                 )
@@ -436,6 +451,7 @@ def digest_of_array(values: np.ndarray) -> str:
 
     digest = hashing()
     digest.update(f"{values.dtype.str} {list(values.shape)}\n".encode())
+    # flat, because NumPy views no array without dimensions as bytes
     digest.update(np.ascontiguousarray(values).reshape(-1).view("u1").data)
     return digest.hexdigest()
 
@@ -445,6 +461,7 @@ def text_at_end(file: BinaryIO) -> bytes:
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - 8))
     length = int.from_bytes(file.read(8), "little")
+    # a file that was cut ends in bytes of something else, which may be any number
     if length + 8 > size:
         raise ValueError("its end is missing")
     file.seek(size - 8 - length)
@@ -479,6 +496,7 @@ def _text_in_parquet(path: PathLike) -> bytes | None:
 def _text_in_tensors(path: PathLike) -> str | None:
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
+        # in a damaged file the size may be any number, and must not be allocated
         header: dict[str, dict[str, str]] = json.loads(file.read(min(size, 1 << 24)))
     return header.get("__metadata__", {}).get(KEY)
 
@@ -506,6 +524,7 @@ _READERS = {
 
 def sealed(facts: Mapping[str, object], record: Record | None, parts: Iterable[bytes] = ()) -> str:
     """Return a provenance as text, with the digest of the facts and of the content in `parts`."""
+    # as they will be read back: keys that are numbers become texts, which sort otherwise
     facts = json.loads(_json(facts))
     packages = {"papa": __version__, **{name: version(name) for name in PACKAGES}} if record else {}
     provenance = Provenance(facts, record, digest_of_json(facts, parts), packages)
@@ -520,6 +539,7 @@ def unsealed(path: PathLike, text: str | bytes | None, parts: Iterable[bytes] = 
         problem = f"{path} has no record of how it was made: it is damaged or not papa's"
         raise DamagedArtefact(f"{problem}; {REBUILD}.") from error
     named = KEYED.search(Path(path).stem)
+    # a file that was copied over another is intact, but has other content than its name says
     if named and not (provenance.record and provenance.record.key.startswith(named[1])):
         key = provenance.record.key if provenance.record else "none"
         raise DamagedArtefact(f"{path} contains the artefact with the key {key}; {REBUILD}.")
@@ -543,6 +563,7 @@ def _parts_of_tensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes]:
     for name in sorted(tensors):
         values = tensors[name].detach().cpu().contiguous()
         yield f"{name} {values.dtype} {list(values.shape)}\n".encode()
+        # as bytes, because NumPy has no bfloat16
         yield bytes(values.reshape(-1).view(torch.uint8).numpy().data) if values.numel() else b""
 
 

@@ -49,6 +49,7 @@ class Settings(BaseModel):
 
     def record(self, inputs: Mapping[str, str]) -> Record:
         """Return the record of a file that is made with these settings from inputs with these keys."""
+        # so a new setting, whose default is the old behaviour, leaves the keys of existing files as they are
         settings = self.model_dump(mode="json", exclude_defaults=True)
         return Record(self.stage, self.version, settings, dict(sorted(inputs.items())))
 
@@ -74,6 +75,7 @@ class Training(BaseModel):
     @classmethod
     def of_probe(cls, task: Task, batch_size: int = 1) -> Training:
         """Return the hyperparameters of a task's probe; if it has none, zero epochs in batches of this size."""
+        # fixed values, because the task's own would be in the key, although nothing is trained with them
         return (
             cls.of(task)
             if task.target.probed
@@ -263,6 +265,7 @@ class Job(Generic[S]):
         return hash(self.output)
 
     def __eq__(self, other: object) -> bool:
+        # tasks that differ only in their names share a file, but each has its rows in the report
         return isinstance(other, Job) and (self.output, self.about) == (other.output, other.about)
 
     def content(self) -> dict[str, Any]:
@@ -289,6 +292,7 @@ class Job(Generic[S]):
 AnyJob = Job[Settings]  # A job of any stage
 
 
+# compared by identity, because batches are keys, and equality would walk through all that they need
 @dataclass(eq=False)
 class JobBatch:
     """Jobs of one stage that run together in one process, such as the seeds of a probe.
@@ -313,6 +317,7 @@ class JobBatch:
     lacking: Sequence[AnyJob] = ()
     forced: bool = False
 
+    # cached, because Snakemake must see the same path after the files of the batch have appeared
     @cached_property
     def handle(self) -> str:
         """The only path that Snakemake knows: the file that is, or was, written last."""

@@ -99,6 +99,7 @@ def start(
         model = os.path.abspath(model) if model and os.path.isdir(model) else model
     name = re.sub("[^a-z0-9_-]+", "-", path.stem.lower()).strip("-_")[:64] or "mine"
     text = config_text(name, model or EXAMPLE_MODEL, data, facts, settings)
+    # a config that `papa run` would refuse must not be written
     config_of(yaml.safe_load(text))
     _write(path, text, data)
     shown = ("line", "files", "columns", "slots", "metric", "reasons", "notes")
@@ -125,7 +126,9 @@ def _write(path: Path, text: str, data: DataSet) -> None:
     """Write a config and the files of its data, or none of them."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # the config last: if it exists, its data exist, too
         data.write()
+        # a file that has appeared since the check is not overwritten, either
         with open(path, "x", encoding="utf-8") as file:
             file.write(text)
     except (OSError, InputError) as error:
@@ -195,6 +198,7 @@ def _on_one_line(value: object) -> str:
         if isinstance(value, Iterable) and not isinstance(value, str)
         else plain(value)
     )
+    # in a list, because YAML ends a lone scalar with a document marker
     text: str = yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=10**9)
     return text.strip()[1:-1]
 
@@ -247,4 +251,5 @@ def print_started(config: Mapping[str, Any], out: Console) -> None:
             )
     lines += [("Next:", ""), *((f"  {command}", "") for command in config["next"])]
     for line, style in lines:
+        # a command must stay on one line to be copied
         out.print(_printable(line), style=style, soft_wrap=True)

@@ -161,6 +161,7 @@ def _is_gone(entry: Mapping[str, str]) -> bool:
     try:
         os.stat(entry["folder"])
     except FileNotFoundError:
+        # if the parent folder is here, so is the disk
         return entry["host"] == platform.node() or os.path.isdir(os.path.dirname(entry["folder"]))
     except OSError:
         return False
@@ -170,6 +171,7 @@ def _is_gone(entry: Mapping[str, str]) -> bool:
 def prune(results: Path, unwanted: Sequence[Path]) -> None:
     """Delete those of these files that are still unneeded; raise `InputError` if a run holds the cache."""
     taken = f"A run holds {results / 'cache'}; wait until it has ended."
+    # runs share this lock, so it is free only if none reads or writes the cache
     with os.fdopen(locked(results / "cache", fcntl.LOCK_EX, taken)):
         for path in unneeded(results).keys() & set(
             unwanted

@@ -112,10 +112,12 @@ def measure(
     data = _data_of(train, labels, validation, results / "data", options)
     with ExitStack() as held:
         for file in lock(results, results / "cache"):
+            # unlike `papa run`, the process goes on, so locks have to be given back
             held.callback(os.close, file)
         location = _location(model, results)
         config, chosen = _config(location, data, settings or {}, options)
         has_results = (results / "tables").is_dir()
+        # before anything is written, because earlier results need their rows
         if has_results and not _is_written(chosen):
             raise _another_study(results)
         chosen.write()
@@ -156,6 +158,7 @@ def _is_written(data: DataSet) -> bool:
         for split, rows in data.unwritten.items():
             written = Path(data.files[split])
             again = Path(folder, "rows.parquet")
+            # compared as read back, because Parquet changes types, such as the names of items of lists
             write_rows(again, rows)
             if written.is_file() and not pq.read_table(written).equals(pq.read_table(again)):
                 return False
@@ -184,6 +187,7 @@ def _location(model: PathLike | PreTrainedModel, results: Path) -> str:
         return os.fspath(model)
     folder = results / "model"
     results.mkdir(parents=True, exist_ok=True)
+    # next to its place, because a folder cannot be renamed to another disk
     with tempfile.TemporaryDirectory(prefix="model-", dir=results) as new:
         copy = Path(new, "model")
         saved(model, copy)

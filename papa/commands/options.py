@@ -78,6 +78,7 @@ class Options:
     @property
     def columns(self) -> dict[str, str]:
         """The columns by role."""
+        # at the first =, because a column's name may contain more
         return dict(option.partition("=")[::2] for option in self.column or ())
 
     @property
@@ -113,6 +114,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     parameters = list[Parameter]()
     for name, parameter in signature(command, eval_str=True).parameters.items():
         fields = shared.values() if name == "given" else [parameter]
+        # of positional parameters, those with a default could not precede those without
         parameters += (field.replace(kind=Parameter.KEYWORD_ONLY) for field in fields)
 
     @wraps(command)

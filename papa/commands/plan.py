@@ -131,7 +131,9 @@ def plan(config: Config, cores: int) -> dict[str, Any]:
     for name, combination in NEEDS.items():
         numbers = [stage[name] for stage in stages]
         total[name] = sum(numbers) if combination == "sum" else max(numbers, default=0.0)
+    # snakemake gives no job more threads than there are cores
     busy = (batches["seconds"] * batches["threads"].clip(upper=cores)).sum() / cores
+    # jobs that share a GPU run one after the other, however many cores there are
     on_gpu = (
         (batches["seconds"] * batches["runs_encoder"]).sum()
         if config.device.startswith("cuda")
@@ -324,6 +326,7 @@ def _tokens_per_second(study: Plan, model: str, length: int, slots: int) -> floa
     loaded = model_of(averages)
     per_text = slots if loaded.form.padded else length  # padded texts are computed whole
     texts = max(budget_on(config.device, config.token_budget) // per_text, 1)
+    # any tokens will do, because time does not depend on them
     ids = (torch.arange(texts * length) % _sizes(study, model)["vocabulary"]).view(texts, length)
     used = torch.arange(length).repeat(texts)
     row = ids.flatten()
@@ -401,6 +404,7 @@ def _smallest_margin(study: Plan, name: str) -> dict[str, object]:
         return about | {"why": "the score is unbounded, so it is known only after a run"}
     if not examples or config.corpora[task.corpus].blocks:
         return about | {"why": "the number of validation examples is not known"}
+    # examples of a cluster are not independent, so they count as fewer
     rows = examples / facts["sizes"]["validation"]["design_effect"]
     spread = SEED_SPREAD if task.target.probed else 0.0
     # the difference of two scores includes `UNSEEN_UNITS` twice, once per score

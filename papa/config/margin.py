@@ -38,7 +38,9 @@ class Margin(NamedTuple):
         number = float(match[1])
         unit = {"p": POINTS, "n": NATS}.get(match[2][:1], SHARE)
         if not match[2]:  # a share as a number
+            # 100 * 0.07 is 7.000000000000001
             number = float(f"{100 * number:.12g}")
+        # losses in nats have no largest value
         if number == 0 or (unit != NATS and number >= 100):
             raise InputError(f"{written!r} is not a margin: it must be above 0% and below 100%.")
         return cls(number, unit)

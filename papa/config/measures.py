@@ -179,6 +179,7 @@ def _majority(what: str, names: Sequence[str], train_counts: Sequence[int]) -> G
 
 
 def _second_class(names: Sequence[str], train_counts: Sequence[int]) -> Guess:
+    # not the majority: if that is the first class, its F1 is 0, and any probe would beat it
     return Guess(f"calling everything {names[1]}", 1)
 
 
@@ -228,6 +229,7 @@ def _by_label(outcomes: Outcomes) -> Counts:
     """Count the correct, the gold and the predicted items of each label, `[unit, 3 * label]`."""
     gold = outcomes.gold
     predicted = outcomes.predicted
+    # no confusion matrix of each unit, whose size would grow with the square of the number of labels
     labels = range(len(outcomes.names))
     correct = np.where(gold == predicted, gold, -1)
     return outcomes.summed(
@@ -488,5 +490,6 @@ def pseudo_values(measure: Measure, counts: Counts) -> np.ndarray:
     if units < 2:
         return np.broadcast_to(score, counts.shape[:-1]).copy()
     values = units * score - (units - 1) * measure.score(total - counts)
+    # the mean of raw pseudo-values is the score with a correction of bias, which no table shows
     centred: np.ndarray = values - values.mean(-1, keepdims=True) + score
     return centred

@@ -63,6 +63,7 @@ def changed(content: object, changes: Mapping[str, object]) -> object:
 def config_of(content: object) -> Config:
     """Build a config from a mapping that was read from YAML; raises `InputError`, which names the invalid key."""
     for where, value in _values(content):
+        # before pydantic, which would take an empty key for its default if that is None
         if value is None and where and where.rpartition(".")[2] not in MAY_BE_NULL:
             raise InputError(
                 f"{where} is empty; set a value, or leave out the key if it is not needed."

@@ -155,6 +155,7 @@ def unit(name: str) -> FieldInfo:
 
 Name = Annotated[str, AfterValidator(_name)]
 Text = Annotated[str, Field(min_length=1)]
+# `strict=False` for tuples, because YAML has only lists, which strict pydantic refuses
 Texts = Annotated[tuple[Text, ...], Field(min_length=1, strict=False)]
 Once = AfterValidator(_once)
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
@@ -169,6 +170,7 @@ Margins = Annotated[
     tuple[str, ...], BeforeValidator(margins_of, json_schema_input_type=str | float | list[str])
 ]
 HUB_NAME = "[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9_])?"
+# the hub allows no -- and .. in names; -- separates owner and name in its cache
 HUB_ID = rf"(?!.*(--|[.][.])){HUB_NAME}(/{HUB_NAME})?"
 HubId = Annotated[str, Field(pattern=f"^{HUB_ID}$")]
 Revision = Annotated[str, Field(pattern=r"^[A-Za-z0-9_+@-]+([./][A-Za-z0-9_+@-]+)*$")]
@@ -178,6 +180,7 @@ FilePath = Annotated[str, Field(pattern=r"^(?!.*//)[^{}<>]+$")]
 class Block(BaseModel):
     """An immutable block of keys that rejects unknown keys; the docstrings of its keys are in the key table."""
 
+    # pydantic's own regex engine has no look-ahead, which patterns of ids and paths need
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, regex_engine="python-re",
         use_attribute_docstrings=True,
@@ -188,6 +191,7 @@ class Block(BaseModel):
 def _by_key(**kinds: type[Block]) -> object:
     """Return the type of a block of one of several kinds: the first whose key is written, or else the last."""
 
+    # for a plain union, pydantic would report the errors of every kind
     def kind_of(written: object) -> str:
         if isinstance(written, Block):
             return type(written).__name__
@@ -616,6 +620,7 @@ class Config(Block):
         """Copy missing keys of grids from `run`, and apply the defaults of `fidelity: published_code`."""
         if not isinstance(written, dict):
             return written
+        # a copy, because the mapping belongs to the caller, such as Snakemake
         written = dict(written)
         run = written.get("run")
         grids = written.get("grids")
@@ -691,6 +696,7 @@ class Config(Block):
     @property
     def machine(self) -> Machine:
         """The folder of data and models on this machine, and the device to use; raise `InputError` without it."""
+        # not a validator, because reports and other machines also read this config
         if self.hub_mirror and not os.path.isdir(self.hub_mirror):
             raise InputError(
                 f"hub_mirror: there is no folder {self.hub_mirror!r} on this machine; correct the path."

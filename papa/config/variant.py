@@ -116,6 +116,7 @@ class Order:
     @cache
     def parse(cls, name: str) -> Order:
         """Return the order with this name, which may end in a draw or seed: random-1, lambda-0, list-mine, …"""
+        # no leading zeros, because an order must have one name
         numbered = re.fullmatch(f"({'|'.join(NUMBERED)})-(0|[1-9][0-9]*)", name)
         order = cls(numbered[1], int(numbered[2])) if numbered else cls(name)
         known = order.base in ORDERS or re.fullmatch(LIST_PREFIX + LIST_NAME_PATTERN, order.base)

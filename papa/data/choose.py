@@ -224,6 +224,7 @@ def data_in_files(
             columns.check_header(set(roles.values()) - set(wanted.columns.values()))
     splits, notes = wanted.changed(splits, roles)
     if wanted.changes_rows:
+        # by real path, because a link may lead to a file that is read
         given = {os.path.realpath(file) for file in files.values() if os.path.isfile(file)}
         files = {split: os.fspath(target).replace("{}", split) for split in SPLITS}
         for file in files.values():

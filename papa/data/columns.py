@@ -38,6 +38,7 @@ INVISIBLE = "[\\s\u200b-\u200d\u2060\ufeff]+"
 
 def class_name(text: str) -> str:
     """Normalise a class name, and strip invisible characters from its ends."""
+    # é may be one character or two, which nobody can tell apart on a screen
     return unicodedata.normalize("NFC", re.sub(f"^{INVISIBLE}|{INVISIBLE}$", "", text))
 
 
@@ -93,6 +94,7 @@ class Columns:
         """
         by_word = words is not None
         values = self._values(name, words, "label")
+        # by distinct values, because there are many rows but few classes
         number_of = {value: value for value in set(chain.from_iterable(values))}
         names = self.class_names.get(name)
         if names is None and listed and not any(map(_is_number_or_boolean, listed)):
@@ -281,9 +283,11 @@ def _kind(data_type: pa.DataType) -> str:
     lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
     if any(is_a(data_type) for is_a in lists):
         return f"list of {_kind(data_type.value_type)}"
+    # categories of pandas have this type
     if types.is_dictionary(data_type):
         return _kind(data_type.value_type)
     kinds = {
+        # a column without any value has the type null
         "text": (types.is_string, types.is_large_string, types.is_string_view, types.is_null),
         "whole number": (types.is_integer, types.is_boolean),
         "fraction": (types.is_floating, types.is_decimal),
@@ -312,6 +316,7 @@ def _whole_number(value: Value) -> Value:
 
 
 def _is_out_of_range(value: Value, names: Sequence[str] | None) -> bool:
+    # these are reported as missing labels
     if names is None or str(value) in NO_CLASS:
         return False
     return isinstance(value, int) and value not in range(len(names))

@@ -40,10 +40,12 @@ def digest_of_file(*paths: PathLike) -> str:
     sha256 = hashlib.sha256()
     for path in paths:
         with open(path, "rb") as file:
+            # in blocks, because the weights of a model may not fit into memory
             while block := file.read(1 << 20):
                 sha256.update(block)
     digest = sha256.hexdigest()
     newest = max(os.stat(path).st_ctime for path in paths)
+    # a file that changed while it was read has the digest of neither content
     if _state(paths) == state and time.time() - newest > MINIMUM_AGE_SECONDS:
         _cache(key, [*state, digest])
     return digest

@@ -19,6 +19,7 @@ WEIGHT_PATTERNS = (
     r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?",
 )
 """Name patterns of weight files; if a pattern matches any file, the patterns after it are not used."""
+# an index of shards is excluded, because it belongs to the weights
 CONFIGS_AND_TOKENIZERS = r"[^/]+(?<!\.index)\.(json|txt|model|spm|codes|tokenizer)"
 """Pattern of the names of config and tokenizer files."""
 METADATA_OF_DATASETS = ("README.md", "dataset_infos.json", ".huggingface.yaml")
@@ -106,6 +107,7 @@ def download(
             else files_of_configs(files, card, configs)
         )
         cached = folder_of(repo_type, hub, info.sha, Machine())
+        # before the download, after which every file exists
         complete = cached is not None and all(os.path.exists(cached / name) for name in names)
         folder = Path(
             snapshot_download(hub, repo_type=repo_type, revision=revision, allow_patterns=names)
@@ -114,6 +116,7 @@ def download(
         if not complete:
             damaged = (
                 HfApi()
+                # the commit, because a branch may have moved since the download
                 .verify_repo_checksums(hub, repo_type=repo_type, revision=folder.name)
                 .mismatches
             )
@@ -212,6 +215,7 @@ def refusal(
     advice = "check the network and HF_ENDPOINT, and run again; complete files are kept"
     if constants.HF_HUB_OFFLINE:
         advice = "HF_HUB_OFFLINE is set; unset it"
+    # before RepositoryNotFoundError, because huggingface_hub derives it from that
     elif isinstance(error, errors.GatedRepoError):
         advice = f"ask for access on the page of {hub}, and set HF_TOKEN to a token of that account"
     elif isinstance(error, errors.RevisionNotFoundError):

@@ -147,6 +147,7 @@ def lay_out(
             raise InputError(
                 "Texts must be strings, or each a list of words; pairs are two lists, first and second."
             )
+    # without an id of padding, any id will do, because the mask hides it
     ids = torch.full((len(first), slots), tokenizer.pad_token_id or 0)
     mask = torch.zeros_like(ids)
     segments = torch.zeros_like(ids)
@@ -253,6 +254,7 @@ def separates_words(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Return whether a list of words is tokenized like a text; byte-level tokenizers may leave out the spaces."""
     first, text = (text.ids for text in _sub_tokens(tokenizer, ["a", "a a"], False))
     (words,) = _sub_tokens(tokenizer, [["a", "a"]], True)
+    # only the last word is compared, because the first one may or may not get a space
     second = text[len(first) :]
     return words.ids[-len(second) :] == second
 
@@ -264,6 +266,7 @@ def _sub_tokens(
         "add_special_tokens": False,
         "return_attention_mask": False,
         "return_token_type_ids": False,
+        # transformers would warn of long texts, which papa cuts and counts
         "verbose": False,
     }
     if not len(texts):

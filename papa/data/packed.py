@@ -48,6 +48,7 @@ class Packed:
     def example_of(self) -> Tensor:
         """Index of the example that each token belongs to, `[token]`."""
         examples = torch.arange(len(self.lengths), device=self.lengths.device)
+        # without output_size, a GPU would have to report the sum of the lengths
         return examples.repeat_interleave(self.lengths, output_size=len(self.ids))
 
     @cached_property
@@ -153,6 +154,7 @@ def _check_mask(ids: Tensor, mask: Tensor, pad_id: int | None) -> None:
         )
 
 
+# compared by identity, by which Averaging recognises the layout of a batch
 @dataclass(frozen=True, eq=False)
 class Examples:
     """The layout of a batch as attention needs it: `[example, position]`, each example padded to the longest one.
@@ -204,6 +206,7 @@ class Examples:
             real = torch.arange(longest, device=device) < batch.lengths[:, None]
             columns = batch.slots.new_zeros(shape[0] * longest)
             columns = columns.index_copy_(0, positions, batch.slots).view(shape)
+        # clamped, because empty positions have column 0, which may be before the first token
         slots = (columns - columns[:, :1]).clamp(min=0) if from_first else columns
         host = None if on_host is batch else cls.of_packed(on_host, from_first)
         return cls(
@@ -231,6 +234,7 @@ class Examples:
         columns = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
         slots = columns
         if from_first and not real[:, 0].all():
+            # argmax does not support bool
             slots = (columns - real.int().argmax(1, keepdim=True)).clamp(min=0)
         return cls(
             slots, columns, None if real.all() else real, mask.shape[1], last_queries=queries
@@ -270,9 +274,11 @@ class Examples:
 
         The third tensor, bool `[example, slot]`, is True if an example has a token in the slot.
         """
+        # a GPU would have to report how many slots `unique` finds
         if self.known_on_host is not None:
             return tuple(sent(values, self.slots.device) for values in self.known_on_host.by_slot)
         slots = (self.slots if self.real is None else self.slots[self.real]).unique()
+        # clamped, because an empty position may have a slot after all used ones
         place = torch.searchsorted(slots, self.slots.contiguous()).clamp(max=len(slots) - 1)
         real = torch.ones_like(place) if self.real is None else self.real.long()
         return slots, place, real.new_zeros(len(place), len(slots)).scatter_add(1, place, real) > 0

@@ -127,6 +127,7 @@ def prepared(
         return Prepared(path, record.key, _provisional(corpus, labelled, record.key))
     if os.path.exists(path):
         facts = read_facts(path)
+        # the metric is not part of the key, so it is compared with the labels again
         return Prepared(path, record.key, facts, _warnings(corpus, labelled, facts))
     table, facts = _table(corpus, labelled, machine)
     warnings = _warnings(corpus, labelled, facts)
@@ -428,6 +429,7 @@ def _shared(texts: pa.Table) -> dict[str, int]:
     train = set[int]()
     shared = dict[str, int]()
     for split, *row in zip(splits, *columns, strict=True):
+        # hashes, because the texts of a large corpus would fill the memory
         key = hash(
             tuple(
                 text.strip() if isinstance(text, str) else (*map(str.strip, text),) for text in row

@@ -128,6 +128,7 @@ def _read_json(path: Path, wanted: Collection[str] | None, _: object) -> Columns
     """Read an array of objects, or an object on each line; a missing key is null."""
     names: dict[str, None] = {}
     records = list[dict[str, object]]()
+    # an array, because integers in a list take several times the memory
     lines = array("q")
     for number, record in _json_records(path):
         if not isinstance(record, dict):
@@ -255,10 +256,12 @@ def _in_quotes(value: str) -> bool | None:
 
 def _records(path: Path, tabs: bool) -> Iterator[tuple[int, list[str]]]:
     """Yield the first line and the values of each row that is not blank."""
+    # as they are, because a value in quotes may contain line ends
     lines = _lines(path, newline="")
     begin = 1
     quoting: Literal[0, 3] = csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL
     form = "excel-tab" if tabs else "excel"
+    # strict, or an open quote would swallow all later rows; spaces are skipped, or quotes after them would stay
     reader = csv.reader(lines, form, quoting=quoting, strict=not tabs, skipinitialspace=not tabs)
     try:
         for record in reader:
@@ -443,6 +446,7 @@ def _fields(line: str) -> list[str]:
 
 def _lines(path: Path, newline: str | None = None) -> Iterator[str]:
     """Yield the lines of a UTF-8 file without its byte order mark."""
+    # other bytes are decoded, too, so the message can name their line
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline=newline) as lines:
         for number, line in enumerate(lines, start=1):
             if ("\0" in line or not line.isascii()) and NOT_UTF8.search(line):

@@ -57,6 +57,7 @@ def _sliced(rows: Columns, file: str) -> Columns:
             f"{file} is no slice of the rows 0 to {available - 1:,} of this file; correct the numbers."
         )
     table = rows.table.slice(begin, end - begin)
+    # messages name the rows of the whole file, which the user opens
     lines = rows.lines[begin:end]
     return replace(rows, source=file, table=table, lines=lines, indices=range(begin, end))
 

@@ -129,6 +129,7 @@ def columns_of_table(name: str, table: object, wanted: Collection[str]) -> Colum
             return Columns(name, table.select(chosen), names)
         if isinstance(table, pd.DataFrame):
             return Columns(name, pa.Table.from_pandas(table[chosen], preserve_index=False), names)
+        # `datasets` takes long to import, so only for what may be one of its tables
         if hasattr(table, "select_columns"):
             from datasets import Dataset
 
@@ -178,6 +179,7 @@ def _without_empty(
     if "label" in roles:
         values = columns.table.column(roles["label"]).to_pylist()
         given = ["" if _is_empty(value) else class_name(str(value)) for value in values]
+        # pandas writes 1 as 1.0 if the column has missing values
         given = [label.removesuffix(".0") for label in given]
         missing = missing_labels(given, columns.class_names.get(roles["label"]) or labels)
         full = [
@@ -204,7 +206,9 @@ def _held_out(
     """
     texts = list(map(str, columns.table.column(name).to_pylist()))
     distinct = list(dict.fromkeys(texts))
+    # always the same seed, so the same file gives the same split
     Random(0).shuffle(distinct)
+    # the share is a Fraction, because 100 * 0.29 is less than 29 in floating point
     number = floor(len(distinct) * share)
     labels: dict[str, set[str]] = {text: set() for text in distinct}
     for text, row in zip(texts, classes or [()] * len(texts), strict=True):

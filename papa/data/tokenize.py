@@ -237,6 +237,7 @@ def sizes_of_model(folder: str, name: str = "") -> dict[str, int]:
     """Return sizes from a model's config; `layers` counts only layers with attention, `heads` is per layer."""
     config = _config_of(folder, name)
     types = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None) or []
+    # linear attention, as in Qwen3-Next, has no softmax whose result constants could replace
     attending = sum("attention" in kind and "linear" not in kind for kind in types)
     try:
         return {

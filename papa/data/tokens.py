@@ -69,6 +69,7 @@ class Tokens:
         names = [
             name for name in ("ids", "slots", "segments", "words") if name in table.column_names
         ]
+        # tensors cannot be made of arrays in chunks
         lists = {name: table.column(name).combine_chunks() for name in names}
         flat = {name: whole_numbers(values.flatten()) for name, values in lists.items()}
         return cls(flat, whole_numbers(lists["ids"].value_lengths()), split, first, slots)
@@ -151,7 +152,9 @@ class TokensFile:
             file.metadata.row_group, range(file.metadata.num_row_groups)
         ):  # from the footer of the file
             every = map(group.column, range(group.num_columns))
+            # Parquet calls the values of a list column ids.list.element
             columns = {column.path_in_schema.split(".")[0]: column for column in every}
+            # a group has rows of a single split, so the smallest value is the only one
             split = columns["split"].statistics.min
             tokens = columns["ids"].num_values
             self.groups.append(Group(split, self.rows, group.num_rows, tokens))

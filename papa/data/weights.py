@@ -80,6 +80,7 @@ def predicts_next(facts: Facts) -> bool:
         ):
             return False
     kind = str(facts.get("model_type"))
+    # asked first, because types such as bert are in both lists, and are decoders only if a key above says so
     if kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES or kind in TWO_SIDED:
         return False
     if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or kind in ONE_SIDED:
@@ -146,6 +147,7 @@ def named(model: str) -> dict[str, str]:
 def package_of(name: str) -> str | None:
     """Return the installed package of this name, or the package with a model in the distribution of this name."""
     with suppress(ValueError):  # a module without a spec
+        # no dots, because find_spec would import the package before the dot, which runs its code
         if re.fullmatch("[a-z][a-z0-9_]*", name) and importlib.util.find_spec(name):
             return name
     try:
@@ -266,6 +268,7 @@ def float32_bytes(folder: str, model: str) -> int:
         if file.suffix == ".safetensors":
             with safe_open(file, "pt") as tensors:
                 names = tensors.keys()
+                # shapes are in the header of the file, so no weight is read
                 shapes = [tensors.get_slice(name).get_shape() for name in names]
             total += 4 * sum(math.prod(shape) for shape in shapes)
         elif file.suffix != ".json":
@@ -324,6 +327,7 @@ def _weight_files(place: str, name: str) -> list[Path]:
         if wrong := [
             part
             for part in parts
+            # an index from elsewhere could name any file of this machine
             if os.path.basename(part) != part or not (folder / part).is_file()
         ]:
             raise ValueError(f"{file.name} lists {wrong[0]!r}, which is not a file in its folder")

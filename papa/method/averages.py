@@ -114,6 +114,7 @@ class Constants:
         classes = torch.where(slots > 0, distances, 0)
         visible = torch.ones(n, n, dtype=torch.long)
         visible = visible.tril() if self.about.get("causal") == "True" else visible
+        # q - k + n is between 1 and 2n - 1, and the class of the first key is 0
         count = torch.zeros(2 * n, dtype=torch.long).index_add_(
             0, classes.flatten(), (self.count * visible).flatten()
         )
@@ -153,6 +154,7 @@ class Constants:
         arrays = {
             "sum": self.sum.cpu().numpy(),
             "count": self.count.cpu().numpy(),
+            # most jobs read only the mean
             "mean": self.mean.cpu().numpy(),
         }
         facts = {**self.about, "examples": self.examples, "shape": list(self.sum.shape)}
@@ -172,6 +174,7 @@ class Constants:
             raise DamagedArtefact(
                 f"{path} is damaged (a count of examples is negative); {REBUILD}."
             )
+        # bit by bit, because the same division made both
         if not torch.equal(averages.mean, mean):
             raise DamagedArtefact(
                 f"{path} is damaged (its sums, counts and means do not agree); {REBUILD}."

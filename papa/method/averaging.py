@@ -76,6 +76,7 @@ class Averaging:
             if counted is not None:
                 values = values.index_select(0, counted)
             counts = None
+            # all layers share counts, because they see the same tokens
             if index == 0:
                 repeats = len(examples.slots) if examples.same_slots else 1
                 counts = entries.new_zeros(self.entries).index_add_(
@@ -83,6 +84,7 @@ class Averaging:
                 )
             if not self.total.numel():
                 shape = (self.model.layers, self.entries, values.shape[-1])
+                # float32 would round away small attention weights once the sum over a corpus is large
                 self.total = torch.zeros(shape, dtype=torch.float64, device=self.device)
             if self.device == values.device:
                 self.total[index].index_add_(0, entries, values)
@@ -243,6 +245,7 @@ def _average(job: Job[Average]) -> str:
             pass
     averages = averaging.averages()
     averages.save(job.output, job.record)
+    # only after the result is saved, or a job that is killed in between would start from the beginning
     checkpoint.discard()
     content = "the outputs of heads" if averages.kind == "mean-output" else "attention"
     return f"averaged {content} over {averages.examples:,} examples{checkpoint.resumed}"

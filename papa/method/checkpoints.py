@@ -49,6 +49,7 @@ class Checkpoint:
         self.path = checkpoint_of(job.output)
         self.resumed = ""
         packages = {name: version(name) for name in PACKAGES}
+        # each of these may change the order of additions, and so the last bits of a result
         rounding = [
             device,
             packages,
@@ -92,10 +93,12 @@ class Checkpoint:
             write_tensors(tensors, self.path, {"identity": self.identity, "values": current.values})
         except (InputError, OSError) as error:
             log.warning("This job continues without a checkpoint: %s", error)
+        # after an error, too, so a full disk does not slow down every step
         self._saved = time.monotonic()
 
     def discard(self) -> None:
         """Delete the state, including a partly written one."""
+        # a name may contain [, which has a meaning in patterns
         partial = self.path.with_name(f".{glob.escape(self.path.name)}.*.partial")
         for path in (self.path, *partial.parent.glob(partial.name)):
             with suppress(OSError):

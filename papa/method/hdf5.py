@@ -39,6 +39,7 @@ def write_arrays(
         options = {
             "compression": "gzip",
             "compression_opts": 1,
+            # floats compress better if bytes of the same significance are next to each other
             "shuffle": True,
             "fletcher32": True,
         }
@@ -74,6 +75,7 @@ def _dataset(store: h5py.File, name: str, size: int) -> np.ndarray:
     """Read a dataset; raise ValueError if a file of `size` bytes cannot contain it."""
     import h5py
 
+    # before it is opened, because that would follow the link
     if not isinstance(store.get(name, getlink=True), h5py.HardLink):
         raise ValueError(f"{name} is missing or a link")
     dataset = store[name]
@@ -81,8 +83,10 @@ def _dataset(store: h5py.File, name: str, size: int) -> np.ndarray:
         raise ValueError(f"the values of {name} are in another file")
     created = dataset.id.get_create_plist()
     filters = [created.get_filter(index)[0] for index in range(created.get_nfilters())]
+    # other filters may be plugins, which are code; with deflate twice, the maximum ratio would be its square
     if len(filters) != len(set(filters)) or not set(filters) <= KNOWN_FILTERS.keys():
         raise ValueError(f"{name} has filters that papa does not apply")
+    # nbytes says nothing about values of variable length
     if dataset.dtype.kind not in "fi" or dataset.nbytes > LARGEST_INFLATION * size:
         raise ValueError(
             f"{name} is declared as {list(dataset.shape)}, which {size:,} bytes cannot contain"

@@ -42,6 +42,7 @@ def learn_weights(jobs: Sequence[Job[LearnLambda]]) -> str:
     model = model_of(job)
     train = split["train"]
     constants = constants_for(settings.constant, job.reads.get("constants"), model, train.n)
+    # before the objective, which draws the weights of its probe
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, ProbeSizes.of(model, train.n), model)
     checkpoint = Checkpoint(job, model.device.type)

@@ -75,6 +75,7 @@ def rounded(hidden: Tensor) -> Tensor:
     if bool(half.isfinite().all()):
         return half.float()
     exponents = exponents_of(hidden)
+    # powers of two change no digit, so only the rounding to float16 loses some
     return torch.ldexp(torch.ldexp(hidden, -exponents).half().float(), exponents)
 
 
@@ -180,6 +181,7 @@ class StoredStates:
         size = token_bytes(self.index)
         for length, begin, row in zip(lengths, begins, rows, strict=True):
             content = view[at : at + length * size]
+            # straight into the memory of the tensor, without a copy
             if os.preadv(self._file.fileno(), [content], begin * size) != len(content):
                 raise DamagedArtefact(f"{self._path} ends too early; {REBUILD}.")
             if not self._checked[row]:

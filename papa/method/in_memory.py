@@ -68,7 +68,9 @@ def learn_lambda(  # noqa: PLR0913 - settings are keywords
     check_slots(model.replacement(constants), tokens.n)
     training = Training(learning_rate=learning_rate, batch_size=batch_size, epochs=epochs)
     with (
+        # the caller's random numbers stay what they would have been
         torch.random.fork_rng([model.device] if model.device.type == "cuda" else []),
+        # a notebook may have switched gradients off
         torch.enable_grad(),
     ):
         torch.manual_seed(seed)
@@ -116,6 +118,7 @@ def _values(tokens: Tokens, labels: LabelValues) -> list[str | int]:
         if int((token_labels != IGNORED).sum()) < int((labels != IGNORED).sum()):
             raise InputError("Some slots without a token have labels; give -100 for these slots.")
         return list(token_labels.tolist())
+    # tolist also converts NumPy's integers, which are no int
     listed: list[str | int] = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     if len(listed) != len(tokens):
         raise InputError(

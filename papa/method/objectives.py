@@ -114,6 +114,7 @@ class Objective(ABC):
         if len(small) == 1:
             return [(small[0], 1.0)]
         sizes = [self.predictions(self.batch(part)) for part in small]
+        # a batch may have nothing to predict
         return [(part, size / max(1, sum(sizes))) for part, size in zip(small, sizes, strict=True)]
 
     def loss_on(self, states: States, examples: Tensor) -> Tensor:
@@ -203,6 +204,7 @@ class SequenceProbe(nn.Module):
         tokens, layers, size = hidden.shape
         layer = torch.arange(layers, device=hidden.device)[:, None]
         begin = batch.lengths.cumsum(0) - batch.lengths
+        # a weighted copy of all hidden states would take as much memory as these
         pooled = embedding_bag(
             (torch.arange(tokens, device=hidden.device) * layers + layer).flatten(),
             hidden.reshape(-1, size),
@@ -264,6 +266,7 @@ class GoldLabels:
         flat = whole_numbers(values.flatten())
         lengths = whole_numbers(values.value_lengths())
         begin = (lengths.cumsum(0) - lengths).repeat_interleave(train.lengths)
+        # tokens that begin no word have index -1; their label is ignored in the next line
         labels = flat[(begin + train.words).clamp(0, len(flat) - 1)]
         return cls(torch.where((train.words >= 0) & (labels >= 0), labels, IGNORED), names)
 
@@ -299,6 +302,7 @@ class Labelled(Objective):
 
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
         if not len(batch.gold):  # the mean over no words would be NaN
+            # zero, but connected to every parameter, so all get a gradient
             return 0 * (
                 hidden.sum()
                 + torch.stack([values.sum() for values in self.probe.parameters()]).sum()

@@ -146,5 +146,6 @@ def inline(frame: pd.DataFrame) -> alt.InlineData:
     """Return the rows of a frame as inline data of a figure; Altair refuses frames with more than 5,000 rows."""
     import altair as alt
 
+    # JSON has no NaN
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
     return alt.InlineData([{str(name): value for name, value in row.items()} for row in rows])

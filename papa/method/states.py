@@ -52,6 +52,7 @@ class StreamedStates:
             states = self.model.run(self.model.pack(batch.packed), self.replacement(), dropout)
         if batch.positions is not None:
             positions = batch.positions.to(self.model.device)
+            # before they are stacked, which copies all that is left
             states = [state.index_select(0, positions) for state in states]
         hidden = stacked(states).float()
         return rounded(hidden) if self.rounded else hidden

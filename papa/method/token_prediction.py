@@ -76,6 +76,7 @@ class TokenPrediction(Objective):
         `chosen` `[token]` marks these tokens. `trivial` is the loss of a guess from `word_counts` `[word]`.
         """
         tokens: Tokens = self.splits["validation"]
+        # texts as `scored` yields them; a budget decides where batches end, but not on the order
         order = torch.cat(list(tokens.batches(self.model.token_budget, self.model.form.padded)))
         of_scored = tokens.tokens_of(order)
         of_scored = of_scored[chosen[of_scored]]
@@ -159,6 +160,7 @@ class NextTokens(TokenPrediction):
         train = self.splits["train"]
         words = int(self.model.config.get_text_config().vocab_size)
         counts = torch.bincount(train.ids[_has_predecessor(train)].long(), minlength=words).double()
+        # plus one, or the loss of a word that training lacks would be infinite
         return self.table_of(_has_predecessor(tokens), counts + 1, outcomes)
 
     def _batch(self, split: str, examples: Tensor) -> Batch:
@@ -263,6 +265,7 @@ class Masking:
                 "leave the model out of this task or give it a tokenizer with a mask_token."
             )
         special = set(tokenizer.all_special_ids)
+        # sorted, because draws are indices into this list
         ordinary = sorted(set(tokenizer.get_vocab().values()) - special)
         return cls(
             int(tokenizer.mask_token_id), torch.tensor(sorted(special)), torch.tensor(ordinary)
@@ -270,6 +273,7 @@ class Masking:
 
     def draw(self, ids: Tensor, seed: int, epoch: int) -> Masks:
         """Draw masks for the tokens `ids` `[token]` of a split from (seed, epoch)."""
+        # with seed + epoch, epoch 2 of a seed would have the masks of epoch 1 of the next seed
         state = np.random.SeedSequence([seed, epoch]).generate_state(1)
         generator = torch.Generator().manual_seed(int(state[0]))
         chosen = (torch.rand(len(ids), generator=generator) < CHOSEN_SHARE) & ~torch.isin(
@@ -425,6 +429,7 @@ class _TiedCrossEntropy(torch.autograd.Function):
             rows = slice(begin, begin + DECODED_AT_ONCE)
             right = gold[rows, None]
             logits = linear(states[rows], embeddings, bias)  # [chunk, vocabulary]
+            # in place, because logits are by far the largest tensor here
             logits.sub_(logits.logsumexp(1, keepdim=True))
             total -= logits.gather(1, right).sum(dtype=torch.float64)
             if learning:

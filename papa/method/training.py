@@ -99,6 +99,7 @@ def train_probes(jobs: Sequence[Job[Probe]]) -> str:
             checkpoint = Checkpoint(
                 job, "cpu" if source.model is None else source.model.device.type
             )
+            # for each job, so a probe is the same whether it is trained alone or with those of other seeds
             torch.manual_seed(job.settings.seed)
             objective = objective_of(job, splits, source.sizes, source.model)
             modules = [objective.probe, *source.new_constants()]
@@ -183,6 +184,7 @@ def _streamed(job: Job[Probe], splits: Mapping[str, Tokens]) -> Iterator[StateSo
 
     def new_constants() -> Sequence[nn.Module]:
         if variant.trained and isinstance(constants, Tensor):
+            # in place, because `replacement` reads this list
             trained[:] = [TrainedConstants(constants, replaced).to(model.device)]
         return trained
 
@@ -354,6 +356,7 @@ def _clip(parameters: Sequence[nn.Parameter]) -> None:
     norm = nn.utils.get_total_norm(
         [values.grad for values in parameters if values.grad is not None]
     )
+    # torch also adds 1e-6 before it divides; `>` would leave NaN alone
     if not float(norm) + 1e-6 <= 1:
         nn.utils.clip_grads_with_norm_(parameters, 1.0, norm)
 
@@ -368,6 +371,7 @@ def drawn_rows(clusters: Tensor, sample: int) -> Tensor:
         sample: the number of the draw.
     """
     _, cluster, sizes = clusters.unique(return_inverse=True, return_counts=True)
+    # stable, or the order of the rows in a cluster could differ between machines
     rows = cluster.argsort(stable=True).split(sizes.tolist())
     drawn = torch.randint(
         len(sizes), (len(sizes),), generator=torch.Generator().manual_seed(sample)
@@ -415,6 +419,7 @@ def fit(task: TrainingTask, settings: OfTask, checkpoint: Checkpoint | None = No
             fault = _fault(mean, task.parameters)
             if fault:
                 if checkpoint is not None:
+                    # a state so close to the failure would only lead to it again
                     checkpoint.discard()
                 raise InputError(
                     f"The {fault} in epoch {epoch} of {task.name} at learning rate {training.learning_rate}; lower "

@@ -35,6 +35,7 @@ def replaced_by(
     if variant.order is None and variant.heads is None:
         return constants, None
     ranked = ordered_heads(job, variant, model)
+    # a Fraction, because a float just below a whole number would keep one head less
     return constants, ranked[: len(ranked) - floor(Fraction(variant.fraction) * len(ranked))]
 
 
@@ -63,15 +64,18 @@ def ordered_heads(job: Job[Settings], variant: HiddenStates, model: Model) -> li
                 raise InputError(
                     f"A list has head {head} of layer {layer}, but the model has {has}; use a list for this model."
                 )
+        # a list begins with its most important head, which is replaced last
         return [head for head in every if head not in variant.heads] + list(variant.heads[::-1])
     order = Order.parse(variant.order or "")
     if order.by_weight:
+        # ties are broken by the same name, so an order and its reverse are exact opposites
         heads = smallest_first(
             last_weights(job.reads["weights"]), order.name.replace("lambda-reversed", "lambda")
         )
         return heads[::-1] if order.base == "lambda-reversed" else heads
     if order.base in BY_POSITION:
         return sorted(every, key=lambda head: BY_POSITION[order.base](*head))
+    # Python's hash of a text differs from process to process
     seed = sha256(f"{variant.order_seed}/{order.draw}".encode()).digest()[:6]
     generator = torch.Generator().manual_seed(int.from_bytes(seed))
     return [every[index] for index in torch.randperm(len(every), generator=generator).tolist()]

@@ -99,6 +99,7 @@ class AttentionFacts:
         causal: list[bool] = []
 
         def observe_rule(rule: Rule) -> None:
+            # rules may index masks with their arguments, so these are tensors on the device of the masks
             zero = torch.zeros((), dtype=torch.long, device=session.layout.columns.device)
             causal.append(not bool(rule(zero, zero, zero, zero + 1)))
 
@@ -128,6 +129,7 @@ class AttentionFacts:
             run()
         finally:
             session.stand_in = session.rule_observer = None
+        # some models accept any name of an attention function without looking it up
         if not shapes:
             raise NotLookedUp
         if len(set(shapes)) > 1:
@@ -137,6 +139,7 @@ class AttentionFacts:
 
 def layer_index_of(module: nn.Module) -> int | None:
     """Return the index of an attention module's layer in the model's code; None if it has none."""
+    # DistilBERT and ALBERT have none, and ALBERT shares one module over all layers, so calls are counted
     index = getattr(module, "layer_idx", None)
     return index if isinstance(index, int) and index >= 0 else None
 
@@ -199,6 +202,7 @@ class Session:
     @contextmanager
     def over(self, examples: Examples, replacement: Replacement | None = None) -> Iterator[None]:
         """Make this session current for one pass over `examples`, with another replacement if one is passed."""
+        # reentrant, so a hook that calls the model gets an error instead of waiting for its own thread
         with self.lock:
             if self.examples is not None:
                 raise InputError(
@@ -247,6 +251,7 @@ class Session:
         return layer
 
 
+# a context variable, because threads may run different models at the same time
 _running: ContextVar[Session | None] = ContextVar("papa_session", default=None)
 
 
@@ -326,6 +331,7 @@ def allowed_keys(rule: Rule, examples: Examples) -> Tensor | None:
     from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 
     real = None if examples.real is None else examples.real[:, None, None, :]
+    # a rule that only wraps this one, for example with a window, is another object
     if rule is bidirectional_mask_function:
         return None if real is None else real.as_subclass(PaddingMask)
     columns = examples.columns[:1] if examples.same_slots else examples.columns
@@ -377,6 +383,7 @@ def attention(
         return session.stand_in(module, query, key, value), None
     examples = session.layout.last(key.shape[2])
     scored, dropout = scored_by(module, query, key, attention_mask, keywords)
+    # such terms are indexed by the columns of a row, and those of a packed row run on from example to example
     if examples.packed and (
         scored.added is not None or (attention_mask is None and examples.real is not None)
     ):
@@ -405,6 +412,7 @@ def scored_by(
     softcap, sinks, added = (
         known.pop(name, None) for name in ("softcap", "s_aux", "position_bias")
     )
+    # an option that is switched off cannot change attention
     unknown = [name for name, value in known.items() if value is not False]
     if unknown:
         raise InputError(
@@ -413,6 +421,7 @@ def scored_by(
         )
     if mask is not None and mask.dtype != torch.bool:  # the model made this mask itself
         added = mask if added is None else mask + added
+        # hidden keys have the lowest number, but not exactly if the model has added a bias
         mask = mask > torch.finfo(mask.dtype).min / 2
     return Attending(
         query, key, scaling, mask, isinstance(mask, CausalMask), added, softcap, sinks

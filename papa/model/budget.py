@@ -49,6 +49,7 @@ class TokenBudget:
 
         for examples, batch in _prefetched(batches()) if pinned else batches():
             left: list[tuple[Tensor, Packed | None, int]] = [(examples, batch, 0)]
+            # or this frame would keep the whole batch in memory while its halves run
             del batch
             while left:
                 part, packed, first = left.pop()
@@ -60,6 +61,7 @@ class TokenBudget:
                     pass  # after this block, nothing refers to the tensors of the failed attempt
                 tokens = int(packed.lengths.sum())
                 _free_memory(model.device, len(part) == 1, f"one example of {tokens} tokens")
+                # half of the batch that failed, which may have been smaller than the budget
                 self.tokens = max(1, tokens // 2)
                 log.warning(
                     "%s is out of memory with a batch of %d tokens; continuing with token_budget %d.",
@@ -120,6 +122,7 @@ def _free_memory(device: torch.device, smallest: bool, part: str) -> None:
             f"The memory of {device} is too small for {part}; use fewer slots, a smaller model or a device with more "
             "memory."
         )
+    # tensors in reference cycles stay in memory until these are collected
     gc.collect()
     if device.type != "cpu":
         torch.accelerator.empty_cache()
@@ -128,6 +131,7 @@ def _free_memory(device: torch.device, smallest: bool, part: str) -> None:
 def _prefetched(items: Iterable[Item]) -> Iterator[Item]:
     """Yield the items, while a thread prepares the next one."""
     source = iter(items)
+    # one thread, because two cannot advance the same generator
     with ThreadPoolExecutor(1) as worker:
         ahead = worker.submit(next, source, None)
         while (item := ahead.result()) is not None:

@@ -30,6 +30,7 @@ def tiny_batch(model: PreTrainedModel, padding: Padding) -> Packed:
     )
     pad_id = getattr(model.config, "pad_token_id", None)
     words = int(model.config.get_text_config().vocab_size)
+    # RoBERTa takes each token with the id of padding for padding, whatever the mask says
     usable = torch.tensor([token for token in range(min(words, 29)) if token != pad_id])
     ids = (
         usable[torch.arange(mask.numel()) % len(usable)]
@@ -44,6 +45,7 @@ def distance(states: list[Tensor], expected: list[Tensor]) -> float:
     if len(states) != len(expected):
         return float("inf")
     distances = [
+        # in float32, because bfloat16 would round the norms; clamped, because a state may be all zeros
         float(
             (actual.detach().float() - stock.float()).norm() / stock.float().norm().clamp(min=1e-30)
         )
@@ -72,6 +74,7 @@ def without_hooks(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         for hooks, earlier in zip(tables, before, strict=True):
+            # torch calls hooks in the order of this table; those added meanwhile come last
             in_order = earlier | hooks
             hooks.clear()
             hooks.update(in_order)

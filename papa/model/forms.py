@@ -78,16 +78,19 @@ class Form:
             ids = batch.ids[None]
             segments = batch.segments[None]
             positions = positions[None]
+            # without a mask, transformers finds the examples of a row by its own rule, from restarting position ids
             arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         else:
             ids, mask = dense(arranged)
             segments = arranged.unpack(batch.segments)
             positions = arranged.unpack(positions)
             padding = vars(model.config).get("pad_token_id")
+            # RoBERTa numbers positions by the ids that are not padding, and does not look at the mask
             ids = ids.masked_fill(mask == 0, padding or 0)
             arguments = {"input_ids": ids, "attention_mask": mask}
         if self.positions != "none":
             arguments["position_ids"] = positions
+        # DeBERTa accepts segments, although its config has none
         if "token_type_ids" in accepted and bool(getattr(model.config, "type_vocab_size", None)):
             arguments["token_type_ids"] = segments
         return arguments
@@ -134,6 +137,7 @@ def forms_of(model: PreTrainedModel, own_code: bool) -> Iterator[Form]:
         if takes_positions:
             yield Form("packed", "slot")
             padding = getattr(model.config, "pad_token_id", None)
+            # RoBERTa's first token has the position after the id of padding
             for offset in (0, *([padding + 1] if padding is not None else [])):
                 yield Form("packed", "rank", offset)
         else:
@@ -181,6 +185,7 @@ def slots_limit(model: PreTrainedModel, form: Form) -> int:
     """Return the largest number of slots that a model has positions for; `sys.maxsize` if there is no limit."""
     names = ("max_position_embeddings", "n_positions", "n_ctx")
     longest = next((limit for name in names if (limit := getattr(model.config, name, None))), None)
+    # XLNet has -1, which stands for no limit
     if longest is None or longest < 0:
         return sys.maxsize
     return int(longest) - max(form.offset, _reserved_positions(model, int(longest)))
@@ -259,7 +264,7 @@ def _check_session(module: nn.Module, _: object) -> None:
 def _restore_names(model: PreTrainedModel, undo: ExitStack) -> None:
     """Add to `undo` what restores the names by which a model and its submodels look up their attention."""
     # submodels may be configured with another attention; outer configs, restored first, overwrite those of submodels
-    configs = {id(config): config for config in configs_of(model)}
+    configs = {id(config): config for config in configs_of(model)}  # configs cannot be hashed
     for config in reversed(configs.values()):
         undo.callback(setattr, config, "_attn_implementation", config._attn_implementation)
 

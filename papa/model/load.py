@@ -152,6 +152,7 @@ def _checked_model(job: AnyJob, folder: str) -> Model:
     settings = {
         "code": code,
         "device": stock.device.type,
+        # another version of transformers may compute the same model in another way
         "packages": {name: version(name) for name in PACKAGES},
     }
     record = Record("check", 1, settings, {"model": job.inputs["model"]})
@@ -217,6 +218,7 @@ def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
                 config=config,
                 trust_remote_code=False,
                 attn_implementation="eager",
+                # by default, transformers 5 loads weights in the dtype that config.json names
                 dtype=dtype,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # `_check_weights` names them
@@ -273,6 +275,7 @@ def _config_of(name: str) -> PreTrainedConfig:
     """Load the config of a model; raise `InputError` if papa cannot use such a model."""
     import transformers
 
+    # without trust_remote_code=False, transformers asks on the terminal whether to run the code of a model
     config: PreTrainedConfig = transformers.AutoConfig.from_pretrained(
         name, trust_remote_code=False
     )
@@ -326,6 +329,7 @@ def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any])
             "correct config.json, or give a checkpoint without pruned heads."
         )
     unused = sorted(report["unexpected_keys"])
+    # no hidden state and no logit of a token depends on a pooler, so it may be random
     missing = sorted(key for key in report["missing_keys"] if "pooler." not in key)
     if lacks_head(model, report):  # then only the rest of the model is used
         missing = [key for key in missing if key.startswith(f"{model.base_model_prefix}.")]
@@ -409,8 +413,10 @@ def class_of(config: PreTrainedConfig, name: str) -> Any:
             )
         config.is_encoder_decoder = False  # T5Gemma needs this to load only the encoder
         return AutoModelForTextEncoding
+    # the class that saved a checkpoint has its head; transformers' list may give this config another class
     architecture = (config.architectures or [""])[0]
     model_class = getattr(transformers, architecture, None)
+    # config.json may name anything in transformers, so the class must be one for this config
     fits_config = getattr(model_class, "config_class", None) is type(config)
     if fits_config and architecture.endswith((*LANGUAGE_MODELS, "EncoderModel")):
         return model_class
@@ -428,6 +434,7 @@ def _usable(device: str) -> str:
     if device == "auto":
         return "cuda" if gpus else "cpu"
     try:
+        # errors of a GPU may appear only when a value is read, so read one
         torch.zeros(1, device=device).item()
     except Exception as error:  # each kind of device raises another type of error
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")

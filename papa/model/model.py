@@ -60,9 +60,11 @@ class Model:
             raise InputError(
                 f"This {type(model).__name__} was already passed to papa.Model; load it again."
             )
+        # before the check, because with dropout no two passes give the same hidden states
         self.full = model.eval()
         self.model = cast("PreTrainedModel", model.base_model)
         self.config: PreTrainedConfig = model.config
+        # the encoder of BART, for example, keeps the config of the whole model
         if getattr(self.config, "is_encoder_decoder", False) and hasattr(self.model, "decoder"):
             raise InputError(
                 f"{type(model).__name__} is an encoder-decoder; load only one of the two."
@@ -74,7 +76,9 @@ class Model:
         self.session = Session()
         with (
             torch.no_grad(),
+            # tensors made in a caller's inference mode could never take part in a backward pass
             torch.inference_mode(False),
+            # autocast would round more than the tolerance for the weights' dtype allows
             torch.autocast(self.device.type, enabled=False),
             without_hooks(model),
         ):
@@ -139,6 +143,8 @@ class Model:
             raise InputError(
                 f"The inputs have {packed.n} slots, but the model has {self.slots_limit} positions."
             )
+        # configs of models with images keep it in their part for text. A GPU that looks up an index out of range is
+        # unusable for the rest of the process, so papa checks first
         words = self.config.get_text_config().vocab_size
         segments = getattr(self.config, "type_vocab_size", 0)
         if len(packed.ids) and int(packed.ids.max()) >= words:
@@ -185,6 +191,7 @@ class Model:
             session.observed_at_once = observed_at_once
             session.last_layer = self.layers - 1
             if dropout:
+                # only now that this thread has the session, or another thread's pass would have dropout, too
                 self.full.train()
             try:
                 with torch.autocast(
@@ -294,6 +301,7 @@ def stacked(states: Sequence[Tensor]) -> Tensor:
 def _padding_of(config: PreTrainedConfig) -> int | None:
     """Return the padding id; None if another special token, such as the end of a text, has the same id."""
     padding = getattr(config, "pad_token_id", None)
+    # decoders are often padded with the end of a text, whose id then does not show where padding is
     special = [getattr(config, f"{name}_token_id", None) for name in ("bos", "eos", "sep", "unk")]
     ids = [
         token for tokens in special for token in (tokens if isinstance(tokens, list) else [tokens])

@@ -83,6 +83,7 @@ class _Calls:
     def wrap(self, model: PreTrainedModel, undo: ExitStack) -> None:
         """Wrap the model's `forward`, which libraries may call directly; add to `undo` what restores it."""
         forward: Callable[..., object] = model.forward
+        # libraries such as accelerate also set `forward` on the instance
         before = vars(model).get("forward")
 
         @wraps(forward)
@@ -103,6 +104,7 @@ class _Calls:
         setattr(begun, BEGINS_PASS, True)
         model.forward = begun
         if before is not None:
+            # added first, so it is undone last, after the deletion
             undo.callback(setattr, model, "forward", before)
         undo.callback(delattr, model, "forward")
 
@@ -118,6 +120,7 @@ class _Calls:
             )
         positions = arguments.get("position_ids")
         if isinstance(positions, Tensor):
+            # only between real tokens: `generate` gives all padding the same position
             real = mask[:, -ids.shape[1] :].bool()
             if bool(((positions.diff(dim=-1) < 1) & real[:, 1:] & real[:, :-1]).any()):
                 raise InputError(

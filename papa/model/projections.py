@@ -44,6 +44,7 @@ class FrozenLinear(nn.Linear):
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, transposed: bool = False):
+        # the meta device allocates nothing; the weights follow below
         super().__init__(weight.shape[1], weight.shape[0], bias is not None, device="meta")
         self.transposed = transposed
         self.weight = nn.Parameter(weight.detach(), requires_grad=False)
@@ -113,6 +114,7 @@ def prune_projections(model: nn.Module, session: Session, run: Callable[[], Tens
     linears = {
         name: module
         for name, module in model.named_modules()
+        # exactly these, because a subclass may compute something else
         if type(module) in (nn.Linear, FrozenLinear)
     }
     for name, by_layer in scan(linears, session, run).items():
@@ -194,7 +196,9 @@ class Trace:
         shifts = [self.shifts[call] for call in calls]
         gradients: Sequence[Tensor | None] = [None] * len(calls)
         if calls and values.requires_grad:
+            # random, so contributions to the sum do not cancel out, and not near 0, so none vanishes
             weights = torch.rand(values.shape, generator=self.generator).to(values) + 0.5
+            # the graph is retained, because every layer asks for gradients of the same pass
             gradients = torch.autograd.grad(
                 (values * weights).sum(), shifts, retain_graph=True, allow_unused=True
             )

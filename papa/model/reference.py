@@ -104,8 +104,10 @@ class Reference:
         total = weights.sum(-1, keepdim=True)
         if (sinks := keywords.get("s_aux")) is not None:
             total = total + (sinks.view(1, -1, 1, 1) - highest).exp()
+        # clamped, because a padding query may see no key
         attention = weights / total.clamp(min=1e-30)
         constants = self.constants[layer, self.heads[layer]].to(scores.device) * seen
+        # constants of checks are not negative, so their sum is that of absolute values
         attention[:, self.heads[layer]] = constants / constants.sum(-1, keepdim=True).clamp(
             min=1e-30
         )

@@ -101,12 +101,13 @@ class Matrices(Substitute):
         if layer.dropout or not known or examples.queries != values.shape[2]:
             return _dropped(restrict(self, examples, allowed), len(values), layer.dropout) @ values
         # faster: one matrix for all examples, over the slots that any of them uses
-        _slots(self, examples)
+        _slots(self, examples)  # for its error, which a GPU would report too late
         slots, place, occupied = examples.by_slot
         matrix = self.values[:, slots[:, None], slots]
         matrix = matrix.tril() if isinstance(allowed, CausalMask) else matrix
         index = place[:, None, :, None].expand(values.shape)
         real = values if examples.real is None else values * examples.real[:, None, :, None]
+        # added, because an empty position may name the slot of a token; its values are zero
         laid = values.new_zeros(*values.shape[:2], len(slots), values.shape[3]).scatter_add(
             2, index, real
         )
@@ -290,6 +291,7 @@ def _chosen(heads: Iterable[Head], shape: tuple[int, int]) -> Tensor:
     chosen = torch.zeros(shape, dtype=torch.bool)
     for pair in heads if isinstance(heads, Iterable) else [heads]:
         try:
+            # `index` accepts NumPy's integers and refuses fractions, which `int` would truncate
             layer, head = map(operator.index, pair)
         except (TypeError, ValueError):
             raise InputError(
@@ -428,6 +430,7 @@ def kept_context(heads: Attending, values: Tensor, dropout: float) -> Tensor:
     """Return the context of heads that keep their attention, by a fused kernel if torch supports the parameters."""
     if heads.softcap is not None or heads.sinks is not None:
         return _dropped(heads.attention(), len(values), dropout) @ values
+    # with fewer queries than keys, as with a cache, torch aligns the causal mask with the first keys
     if heads.causal and heads.added is None and heads.query.shape[2] == heads.key.shape[2]:
         return scaled_dot_product_attention(
             heads.query, heads.key, values, dropout_p=dropout, scale=heads.scaling, is_causal=True

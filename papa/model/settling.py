@@ -81,10 +81,12 @@ def settle(full: PreTrainedModel, session: Session, checked: Checked | None = No
         InputError: the model's attention cannot be replaced, or a check fails.
     """
     model = cast("PreTrainedModel", full.base_model)
+    # first, because the next lines change the model
     stock = {} if checked else stock_by_padding(model)
     trial = Trial(full, session)
     with trial.undone_if_refused():
         trial.patch(None if checked is None else checked.facts)
+        # after the patch and before linear layers are replaced, because undoing runs backwards
         trial.undo.callback(snapshot(full))
         freeze_linears(full)
         return trial.settle(stock, checked)
@@ -353,6 +355,7 @@ class Trial:
         whole = states()
         self._prune(batch)
         difference = distance(states(), whole)
+        # `>` would accept NaN
         if not difference <= self.tolerance:
             raise InputError(
                 f"hidden states of {self.name} change by {difference:.1e} (relative) if layers without attention "
@@ -378,6 +381,7 @@ class Trial:
                     f"with no head replaced, its hidden states differ from those of transformers by {difference:.1e} "
                     f"(relative); at most {self.tolerance:.0e} is allowed in {self.weight.dtype}"
                 )
+        # the stock model has padded rows, so only their problem is one of the model and not of the form
         raise InputError(f"{problems[PADDED].removesuffix('.')}.")
 
     def _distance_in_form(self, needed: list[Stock], batch: Packed) -> float:
@@ -442,6 +446,7 @@ class Trial:
             with torch.enable_grad():
                 inside = batch.example_of == 1
                 states = torch.cat([state[inside] for state in self.run(batch)], dim=1)
+                # the plain sum of the outputs of a layer norm is constant, so its gradients are zero
                 weights = torch.rand(states.shape, generator=torch.Generator().manual_seed(0)).to(
                     states
                 )
@@ -464,6 +469,7 @@ class Trial:
         for layer in range(self.facts.layers):
             heads = [head for head in self.every_head if head[0] == layer]
             replacement = self.replacement(constants, heads)
+            # no tolerance, because any difference proves that the attention is used
             if torch.equal(self.run(batch, replacement)[-1], kept):
                 raise InputError(
                     f"replacing the attention of all heads of layer {layer} changes nothing."
@@ -476,6 +482,7 @@ class Trial:
             self._check_own_attention(only_last(batch))
             self._check_isolation(batch)
             return
+        # alternating from layer to layer, so heads or layers that are mixed up show
         half = [(layer, head) for layer, head in self.every_head if head % 2 == layer % 2]
         difference = self.distance_from_formula(batch, half)
         if not difference <= self.tolerance:
@@ -487,6 +494,7 @@ class Trial:
     def distance_from_formula(self, batch: Packed, heads: list[Head]) -> float:
         """Return the distance of a batch's states from the reference, with random constants for these heads."""
         shape = self.facts.layers, self.facts.heads, batch.n, batch.n
+        # drawn on the CPU, so a model is checked with the same constants on every device
         constants = torch.rand(shape, generator=torch.Generator().manual_seed(0))
         states = self.run(batch, self.replacement(constants, heads))
         with Reference(self.base, constants.to(self.weight), heads, dense(batch)[1]):
@@ -568,6 +576,7 @@ def only_last(batch: Packed) -> Packed:
 def is_distribution(attention: Tensor) -> bool:
     """Return whether each query's attention sums to one; it does not with sinks, or before the softmax."""
     total = attention.sum(-1)
+    # bfloat16 rounds each weight, so their sum is not exactly one
     return torch.allclose(total, torch.ones_like(total), atol=1e-2)
 
 

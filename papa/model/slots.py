@@ -46,6 +46,7 @@ def _mpnet_bias(
     _: nn.Module, stock: Callable[..., Tensor], layout: Examples, hidden: Tensor, *args: Any
 ) -> Tensor:
     """Return what MPNet adds to scores, `[example, head, query, key]`."""
+    # the stock method reads only its shape, so it needs no channels
     every_slot = hidden.new_empty(1, layout.n, 0)
     bias = _of_used_slots(stock(every_slot, *args)[0], layout).transpose(0, 1)
     return bias.expand(len(hidden), -1, -1, -1).contiguous()

@@ -100,6 +100,7 @@ class SoftmaxMode(TorchFunctionMode, ABC):
             self.softmaxes += 1
             attention = by_head(result, self.session.layout)
             if attention is not None:
+                # by number of heads, because a router over as many experts as tokens has the shape of attention, too
                 self.candidates[attention.shape[1]] += 1
             return self.after_softmax(self.softmaxes - 1, result, attention)
         is_tensor = place is not None and isinstance(result, Tensor)
@@ -114,6 +115,7 @@ class SoftmaxMode(TorchFunctionMode, ABC):
     def _awaited_place(self, args: tuple[Any, ...]) -> int | None:
         """Return the index of the argument that is the awaited attention; None if there is none."""
         for index, argument in enumerate(args):
+            # `in` would compare the values of tensors
             if any(argument is attention for attention in self.awaited):
                 return index
         return None
@@ -136,6 +138,7 @@ class SoftmaxRecorder(SoftmaxMode):
         """Return whether a result has the values of the attention; it does not if the model mixes heads."""
         if not super().is_still_attention(result):
             return False
+        # sorted, because the model may swap axes; the tolerance is for a cast to bfloat16, which rounds by up to 0.002
         values = result.to(self.attention).flatten().sort().values
         return torch.allclose(values, self.attention.flatten().sort().values, atol=1e-2)
 

@@ -64,6 +64,7 @@ def _verified(kind: str, full: PreTrainedModel) -> Verified:
     base = cast("PreTrainedModel", full.base_model)
     stock = stock_by_padding(base)
     text = only_last(stock["after"][0])
+    # before papa.Model replaces the attention
     with unchanged(base):
         states_of_text = PADDED.states(base, text)
     model = Model(full)
@@ -80,6 +81,7 @@ def _verified(kind: str, full: PreTrainedModel) -> Verified:
         states = trial.run(text, trial.replacement(attention))
         distances["own_attention"] = distance(states, states_of_text)
     indices = tuple(index for index in model.numbers if index is not None)
+    # layers without attention also return states
     all_attend = indices == tuple(range(len(indices))) and model.states <= len(indices) + 1
     return Verified(
         kind,

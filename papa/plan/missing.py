@@ -26,6 +26,7 @@ def linked(batches: Sequence[JobBatch]) -> list[JobBatch]:
             for path in job.reads.values()
             if path in makers
         }
+        # not hidden states: the report reads none, and they may have been deleted
         if batch.rule == Report.stage:
             needed = {
                 other: None
@@ -48,6 +49,7 @@ def find_missing(batches: Sequence[JobBatch], reported: bool, forced: Collection
         forced: names of rules, and paths of files.
     """
     for batch in batches:
+        # most runs force nothing, and a plan may have thousands of jobs
         names = {batch.rule, *(job.output for job in batch.jobs)} if forced else set[str]()
         asked = not names.isdisjoint(forced)
         batch.forced = asked or any(needed.forced for needed in batch.all_needs)
@@ -87,15 +89,19 @@ def settle(batches: Sequence[JobBatch], reported: Iterable[PathLike]) -> None:
     now = time.time_ns()
     times = dict[JobBatch, int]()
     for batch in batches:
+        # equal times are enough: Snakemake reruns a job only if an input is newer than its output
         times[batch] = max((times[needed] for needed in batch.all_needs), default=0)
         if batch.lacking:
             if batch.marker and not batch.forced:
+                # the states may be gone, but with their marker Snakemake would not run the job
                 with suppress(OSError):
                     os.unlink(batch.marker)
             continue
         for path in reported if batch.rule == Report.stage else [batch.handle]:
+            # in a shared cache, only the owner of a file may set its times
             with suppress(OSError):
                 own = os.stat(path).st_mtime_ns
+                # Snakemake stops if a job's new output is older than an input, as it would be with one from the future
                 agreed = min(max(own, times[batch]), now)
                 if agreed != own:
                     os.utime(path, ns=(agreed, agreed))

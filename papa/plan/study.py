@@ -107,6 +107,7 @@ class Plan:
 
         The original and the context-free floors define the scale of reliance, so they get every seed of any variant.
         """
+        # dictionaries as sets: the order of jobs must not differ between runs
         seeds_of: dict[Variant, dict[int, None]] = {}
         corpus = self.config.tasks[task].corpus
         for grid in self.grids.values():
@@ -162,6 +163,7 @@ class Plan:
         return model_source(name, self.config.models[name], self.machine)
 
     def _texts(self, corpus: str, part: str) -> str:
+        # texts only, so a corrected label rebuilds neither tokens nor averages
         digests = self.data(corpus).facts["digests"][part]
         return digest_of_json({name: digests[name] for name in TEXT_COLUMNS if name in digests})
 
@@ -284,6 +286,7 @@ class Plan:
         )
         needs |= self._constants(model, block.corpus, constant)
         if gradient and not self.streamed(task, ORIGINAL):
+            # in no key, because tokens and model, which are in it, determine the original's states
             needs["states"] = None, self.states(model, task, ORIGINAL).output
         about: dict[str, Any] = {"model": model, "task": task, "corpus": block.corpus}
         about |= {"constant": constant.untrained, "order": learned, "seed": seed}
@@ -305,6 +308,7 @@ class Plan:
         """Return the settings of the hidden states of a variant."""
         constant = variant.constant
         order = variant.order
+        # of a list, the heads are in the key: its file may move, and must not change unnoticed
         listed = self.config.lists.get(order.name) if order else None
         return HiddenStates(
             constant=constant.start if constant else None,
@@ -325,6 +329,7 @@ class Plan:
         needs |= self._constants(model, corpus, variant.constant)
         if learned := self._order_of(model, task, variant):
             needs["weights"] = learned.key, learned.output
+        # without an order, states do not depend on the task, so all tasks on the corpus share them
         owner = task if variant.order else None
         about = {"model": model, "corpus": corpus, "task": owner}
         name = "-".join((model, owner or corpus, *variant.path.split("/")))
@@ -342,6 +347,7 @@ class Plan:
             needs: Needs = {
                 name: (None, path) for name, path in states.reads.items()
             } | self._of_model(model)
+            # never stored, but the key of the states stands for all that decides them
             needs["states"] = states.key, None
         else:
             needs = {
@@ -376,6 +382,7 @@ class Plan:
             settings = kind(
                 **self._of_task(task, seed, training),
                 sample=sample,
+                # without a sample, clusters change no prediction, so they must change no key
                 cluster=size if sample else 1,
             )
             read = needs | drawn if sample else needs
@@ -441,6 +448,7 @@ class Plan:
         ]
         files += [f"tables/{name}.parquet" for name in ("runs", "heads", "outcomes")]
         for name, grid in self.grids.items():
+            # as in `section_of`: Snakemake has to know before the run which figures there will be
             if name == RUN or set(grid.fractions) - {"0", "1"}:
                 files += [f"figures/{name}.{suffix}" for suffix in ("svg", "png")]
         if os.path.exists(self.report.output):
@@ -517,6 +525,7 @@ class Plan:
         facts = self.data(job.about["corpus"]).facts
         sizes = self.model(job.about["model"]).sizes
         if not sizes:
+            # unknown, so assume that these states leave no room for others in their job
             return TOGETHER
         slots = self.config.corpora[job.about["corpus"]].slots or 0
         rows = sum(facts["rows"].values())
@@ -542,6 +551,7 @@ class Plan:
             "config": self.config.model_dump(mode="json", exclude_none=True),
             "data": {name: os.path.relpath(self.data(name).path, self.results) for name in corpora},
             "artefacts": artefacts,
+            # `papa inspect --prune` keeps what is listed here
             "states": sorted(
                 os.path.relpath(path, self.results) for path in [*markers, *self._states_to_store]
             ),
@@ -576,6 +586,7 @@ class Plan:
 
     def _register(self) -> None:
         """Tell other users of the cache which of its files the study needs."""
+        # one entry for a study, whatever link leads to its folder
         folder = os.path.realpath(self.results)
         files = {job.output for job in self.jobs}
         files |= {str(self.data(name).path) for name in self.config.corpora_run}
@@ -595,6 +606,7 @@ def read_plan(folder: PathLike) -> dict[str, Any]:
 def listed_heads(path: PathLike) -> tuple[tuple[int, int], ...]:
     """Return the heads in a CSV with the columns layer and head; raise `InputError` if it has something else."""
     try:
+        # spreadsheets write a byte order mark
         header, *lines = Path(path).read_text(encoding="utf-8-sig").splitlines() or [""]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(

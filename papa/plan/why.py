@@ -62,6 +62,7 @@ def _files_in(folder: str) -> Files:
     files = [file for file in Path(folder).glob("[!.]*") if KEYED.search(file.stem)]
     for file in sorted(files, key=os.path.getmtime, reverse=True):
         name = KEYED.sub("", file.stem)
+        # a set, because a name without a number would be listed twice
         for each in {name, _without_number(name)}:
             by_name.setdefault(each, []).append(file)
     return by_name

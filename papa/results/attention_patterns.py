@@ -195,6 +195,7 @@ def _diagonal(total: Tensor, counts: Tensor, text: Tensor) -> Measures:
 
     `total` and `counts` are float64 `[query, key]`, and `text` has the slots without special tokens.
     """
+    # a row without text keys has a sum of 0, too
     even = total[:, text].sum(1) / counts[:, text].sum(1).clamp(min=1)  # E [query]
     is_text = torch.zeros(len(counts), dtype=torch.bool)
     is_text[text] = True

@@ -114,7 +114,9 @@ def claims_of(
     rows = rows.assign(
         grid=grid.name, corpus=rows["task"].map(grid.tasks), replaced=rows["heads"] - rows["kept"]
     )
+    # fractions may round to the same number of heads, which is one claim and not two
     rows = rows[rows["replaced"] > 0].drop_duplicates(["line", "task", "replaced"])
+    # a Setting is looked up in dictionaries, in which pandas' missing values are not None
     names = rows[["constant", "corpus", "order", "fraction"]].astype(object)
     rows["setting"] = [
         Setting(Constant.parse(constant).for_corpus(corpus).name, order, fraction)
@@ -137,6 +139,7 @@ def claims_of(
         _test(family)
     records = [row for frame in frames for row in frame.reset_index().to_dict("records")]
     claims = pd.DataFrame(records, columns=[*CLAIM_COLUMNS, "orders"])
+    # columns of whole numbers have no missing values
     return claims.fillna({"claims": 0, "averaged": 0})
 
 
@@ -308,6 +311,7 @@ def conclusion_of(
 def _records(rows: pd.DataFrame) -> list[dict[Hashable, object]]:
     """Return rows as plain values for JSON, with null for unknown values and for infinity."""
     known = rows.notna() & ~rows.isin([inf, -inf])
+    # as objects, because a column of floats would turn None into NaN, which is no JSON
     return list(rows.astype(object).where(known, None).to_dict("records"))
 
 
@@ -376,6 +380,7 @@ def data_notes(
 
 def p_values_of(claims: Claims) -> list[float]:
     """Return the p value of all claims at each number, without a correction."""
+    # a task that was not run at this number may lose everything there
     values = [max(1.0 if claim is None else claim.p for claim in at_number) for at_number in claims]
     return list(accumulate(values, max))
 

@@ -258,6 +258,7 @@ def judge(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(**corrected)
     differs = rows["p_holm"] < 1 - LEVEL
     equal = rows["p_equal_holm"] < 1 - LEVEL
+    # the first case that holds is the verdict
     cases = {
         IDENTICAL: rows["same"],
         DIFFERS_BY_LESS: differs & equal,
@@ -278,6 +279,7 @@ def samples_of(a: TaskOutcomes, b: TaskOutcomes) -> tuple[Sample, Sample, bool]:
     first = a.sample(a.metric, masks[0])
     second = b.sample(b.metric, masks[1])
     clusters = [
+        # renumbered, because only the grouping matters
         None if side.clusters is None else pd.factorize(side.clusters)[0].tolist()
         for side in (first, second)
     ]
@@ -366,6 +368,7 @@ def _same_seeds(left: Results, right: Results, key: Key) -> bool:
         *((model, task, name) for name in (*RECIPE_COLUMNS, *OF_TASKS)),
     ]
     a, b = ([side.parameters.get(parameter) for parameter in parameters] for side in (left, right))
+    # that neither side records a parameter does not show that it is the same
     return all(a) and a == b
 
 

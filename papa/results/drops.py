@@ -127,6 +127,7 @@ def drop_figure(frame: pd.DataFrame) -> tuple[alt.Chart | None, str]:
     if len(points) < 2:
         return None, alternative
     across = _padded_range(points["at"])
+    # with 0 on the axis, small drops do not look large
     up = _padded_range(pd.Series([0.0, *points["end"]]))
     scale = alt.Scale(domain=across, nice=False, zero=False)
     ticks = alt.Axis(tickCount=5, labelFlush=False)

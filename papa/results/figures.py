@@ -126,6 +126,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     figure = (
         styled(alt.concat(*map(panel, tasks), columns=columns, spacing=24, title=heading))
         .configure_axisX(labelAngle=0, labelOverlap="greedy", labelFlush=False, grid=False)
+        # labels differ in width, but panels below each other should line up
         .configure_axisY(minExtent=36, tickCount=5)
         .configure_legend(
             orient="bottom",

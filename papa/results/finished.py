@@ -216,6 +216,7 @@ class Finished:
         corpus = self.config.corpora[settings.corpus]
         table = self._tables[settings.corpus]
         frames = [read_table(job.output).to_pandas().astype({"split": str}) for job in probes]
+        # all probes of a task predict the same items in the same order
         items = frames[0][[name for name in ITEM_COLUMNS if name in frames[0]]]
         names = tuple[str, ...]()
         counts = tuple[int, ...]()
@@ -230,6 +231,7 @@ class Finished:
         if isinstance(corpus.cluster, int):  # the number of consecutive examples in a cluster
             attached["cluster"] = items["example"] // corpus.cluster
         integers = dict.fromkeys(("gold", "cluster") & attached.keys(), np.int64)
+        # as objects, because pandas would turn None next to numbers into NaN, and these into floats
         runs = pd.DataFrame(
             [{name: job.about[name] for name in RUN_KEYS} for job in probes], dtype=object
         )

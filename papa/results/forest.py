@@ -102,6 +102,7 @@ def effects_of(rows: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
         claims: the claims about the grid.
     """
     joint = claims[claims["task"].isna() & claims["replaced"].eq(claims["heads"])]
+    # the mean of a single task would repeat its row
     means = joint[joint["averaged"].gt(1)].assign(task=MEAN).drop_duplicates("line")
     whole = rows["subset"].eq(ALL)
     known = rows.assign(subset=rows["subset"].mask(whole), task=rows["title"], whole=whole)

@@ -124,6 +124,7 @@ def _by_task(grid: GridView, rows: pd.DataFrame, model: str) -> list[Table]:
     """
     rows = rows.assign(row=rows["constant"].fillna(ORIGINAL)).drop_duplicates(["row", "task"])
     constants = list(grid.constants) if "0" in grid.fractions else []
+    # compared as printed, or one of two equal numbers would be bold
     printed = rows["mean"].where(rows["constant"].notna()).map("{:.3f}".format).astype("float64")
     best = (len(constants) > 1) & printed.eq(printed.groupby(rows["task"]).transform("max"))
     scores = pd.Series(texts(score_text, rows, "mean", "half_width"), rows.index, "str")
@@ -140,6 +141,7 @@ def _by_task(grid: GridView, rows: pd.DataFrame, model: str) -> list[Table]:
         text = by_task.reindex(index=pd.Index(names), columns=[*grid.tasks]).fillna("")
         text = text.rename(columns=titles)
         headings = [floor_name(constant_name(name, constants)) for name in names]
+        # a task may have this word as its title
         text.insert(0, "constants", headings, allow_duplicates=True)
         return Table(title, text, 1, note, (len(above),) if above else ())
 

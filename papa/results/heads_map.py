@@ -51,6 +51,7 @@ def head_maps(finished: Finished) -> tuple[list[dict[str, object]], dict[str, di
     sets = dict[str, dict[str, object]]()
     sizes = dict[str | None, Sequence[int]]()
     number = finished.summary.drop_duplicates("model")["heads"].sum()
+    # a matrix has a byte for each pair of slots
     maximum = isqrt(
         MAXIMUM_BYTES // int(number * len(set(grid.tasks.values())) * len(grid.constants))
     )
@@ -106,6 +107,7 @@ def heads_of(jobs: Iterable[AnyJob]) -> pd.DataFrame:
             ranks = {
                 head: rank
                 for rank, head in enumerate(
+                    # equal weights are ordered by this name, as they were when heads were replaced
                     smallest_first(weights, "{order}-{seed}".format(**about))
                 )
             }

@@ -50,6 +50,7 @@ def orders_of(runs: pd.DataFrame) -> pd.DataFrame:
                     "draws": len(drawn),
                     "difference": learned.mean() - drawn.mean(),
                     "as_good": as_good.mean(),
+                    # the learned order is one of the exchangeable ones, so p is never 0
                     "p": (1 + as_good[0].sum()) / (1 + len(drawn)) if enough else math.nan,
                 }
             )

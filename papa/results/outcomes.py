@@ -196,6 +196,7 @@ def by_cluster(counts: Counts, clusters: np.ndarray | None) -> Counts:
     """Sum counts `[run, unit, count]` over the units of each cluster `[unit]`; None leaves them as they are."""
     if clusters is None:
         return counts
+    # `reduceat` sums neighbours, but the texts of a cluster may be far apart
     order = np.argsort(clusters, kind="stable")
     begins = np.flatnonzero(np.diff(clusters[order], prepend=clusters[order[:1]] - 1))
     summed: Counts = np.add.reduceat(counts[:, order], begins, axis=1)
@@ -424,6 +425,7 @@ def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str,
     """Return all outcomes as one table with `COLUMNS`, and facts about each task to record in it."""
     import pyarrow as pa
 
+    # names repeat for every item of every run, and a code takes only 4 bytes
     dictionary = pa.dictionary(pa.int32(), pa.string())
     present = {name for outcomes in task_outcomes for name in outcomes.items}
     columns_of_all = {
@@ -475,8 +477,11 @@ def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str,
 def outcomes_in(table: pa.Table, about: Mapping[str, Any]) -> Iterator[TaskOutcomes]:
     """Read back the outcomes that `table_of` returned, with the facts of their file."""
     facts = about["tasks"]
+    # as codes, because a name for every item of every run would take much memory
     frame = table.to_pandas(strings_to_categorical=True)
+    # observed, or pandas would add a group for each pair of categories that does not occur
     for (model, task), rows in frame.groupby(["model", "task"], sort=False, observed=True):
+        # columns that only other kinds of tasks have
         rows = rows.dropna(axis=1, how="all")
         size = len(rows) // len(rows.reindex(columns=RUN_KEYS).drop_duplicates())
         runs = rows.iloc[::size].reindex(columns=RUN_KEYS).astype(object).reset_index(drop=True)

@@ -92,6 +92,7 @@ def _rendered(content: Mapping[str, object]) -> str:
     environment = Environment(
         loader=BaseLoader(),
         autoescape=True,
+        # a name that the template misspells must be an error, and not an empty place
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -146,6 +146,7 @@ def bound_text(bound: float | None, margin: str) -> str:
     shown = bound * limit.number / limit.size
     for decimals in range(DECIMALS[limit.unit], MAXIMUM_DECIMALS):
         scale = 10**decimals
+        # a rounding error must not add a step
         number = ceil(shown * scale - 1e-9) / scale
         if (number < limit.number) == (bound < limit.size):
             return f"{number + 0.0:.{decimals}f}{'%' if limit.unit == SHARE else f' {limit.unit}'}"

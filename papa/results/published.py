@@ -122,6 +122,7 @@ def compared(
     both = both[both["metric"].eq(both["metric_measured"]) & both["subset"].eq(ALL)].dropna(
         subset="mean"
     )
+    # as objects, because a column of booleans has no null
     near = both["published"].between(both["low"] - ROUNDING, both["high"] + ROUNDING).astype(object)
     return both.assign(
         ours=both["mean"],
@@ -139,6 +140,7 @@ def _tables(rows: pd.DataFrame) -> list[Table]:
             "metric": rows["metric"].map(metric_name),
             "published": rows["published"].map("{:.2f}".format),
             "ours": texts(score_text, rows, "ours", "half_width"),
+            # a difference that rounds to 0 has no sign to show
             "difference": [
                 f"{shift:+.3f}".replace("-0.000", "+0.000") for shift in rows["difference"]
             ],

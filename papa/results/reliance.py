@@ -58,6 +58,7 @@ def tested(statuses: pd.Series[str], margin: Margin) -> pd.Series[bool]:
 
 def replaceable(rows: pd.DataFrame, column: str = "p") -> int:
     """Return the largest number of replaced heads whose claim passes, of one line's claims; 0 if none."""
+    # p values never fall with the number of heads, so a number that passes after a failure does not count
     return int(max(rows.loc[rows[column] < 1 - LEVEL, "replaced"], default=0))
 
 
@@ -136,6 +137,7 @@ class Effect:
         of_seeds = max(hardest.variance - of_examples - of_rows, 0.0) * seeds
         of_seeds *= self.spread.seeded
         for factor in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024):
+            # more validation examples average out neither seeds nor training rows
             error = math.sqrt(of_rows + of_examples / factor)
             if smallest_margin(seeds, math.sqrt(of_seeds), error) < hardest.mean:
                 return factor * examples
@@ -176,6 +178,7 @@ class Claim(NamedTuple):
             beyond = [spread.estimate(drop - self.margin.size * floor) for floor in floors]
             shown = self.effect.over_floors
         values = [each.p_beyond(1) for each in shown]
+        # all of these tests have to reject (intersection-union), so the largest p value needs no correction
         return max(values + [each.p_beyond(-1) for each in beyond])
 
 
@@ -277,6 +280,7 @@ def _rows(outcomes: TaskOutcomes) -> Iterator[dict[str, object]]:
         if original is not None:
             status = original.status(sample, outcomes.guess(metric).words)
             if sample.floor_settings:
+                # without the one-sided bound, which no claim is about
                 common |= zip(CONTRIBUTED, original.contributed(), strict=False)
         common["status"] = status
         for setting in sample.settings:
@@ -297,4 +301,5 @@ def _half_width(sample: Sample, setting: Setting) -> float | None:
     if spread is None or not spread.known:
         return None
     score = spread.estimate([0, 1]).interval()
+    # a table has room for one number, which must be too small for neither side
     return max(score.mean - score.low, score.high - score.mean)

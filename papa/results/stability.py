@@ -62,6 +62,7 @@ def table_of(rows: pd.DataFrame) -> Table:
         "model": means["model"],
         "constants": means["constant"].map(constant_name),
         "order": means["order"].map(order_name),
+        # as texts, seed 10 would precede seed 2
         "seeds": [
             ", ".join(sorted(a | b, key=int)) for a, b in zip(seeds["a"], seeds["b"], strict=True)
         ],

@@ -93,6 +93,7 @@ class Estimate:
             for name in (SOURCES if total else ())
         }
         shares = {name: float(parts @ each) / total for name, each in both.items()}
+        # crossed, because the lower side of the difference is the upper side of what is subtracted
         skews = self.skews[0] + other.skews[1], self.skews[1] + other.skews[0]
         return Estimate(mean, total, _freedom(total, parts, freedoms), shares, skews)
 
@@ -122,6 +123,7 @@ class Estimate:
         least = -300.0
         most = math.log(0.5)
 
+        # no closed form: the variance itself depends on the quantile (`skews`); in log p, tiny values are found, too
         def beyond(log_p: float) -> float:
             return self._beyond(math.exp(log_p), side) - abs(self.mean - at)
 
@@ -246,6 +248,7 @@ class Spread:
         return cls(
             means=np.concatenate([block.mean((1, 2, 3)) for block in blocks]),
             squares=squares.reshape(-1, len(by_quantity), len(by_quantity)),
+            # every interaction is also in the mean squares of its sources, so signs alternate (inclusion-exclusion)
             signs=(-1.0) ** (members.sum(1) + 1),
             freedoms=np.array([term.freedom for term in terms], float),
             members=members,
@@ -371,6 +374,7 @@ class Spread:
             rows if name == "rows" else of & ~rows
             for name, of in zip(SOURCES, self.members.T, strict=True)
         ]
+        # differences of mean squares may be negative by chance, but no share of a variance is
         parts = [max(float(signed[effects].sum()), 0.0) for effects in chosen]
         total = max(total, sum(parts))
         return {
@@ -507,7 +511,9 @@ def holm(values: Sequence[float]) -> list[float]:
     # NaN is last
     order = np.argsort(values, kind="stable")
     adjusted = np.empty(len(values))
+    # what was not tested is none of the tests
     factors = np.arange(len(values), 0, -1) - np.count_nonzero(np.isnan(values))
+    # a larger p value must not become the smaller one
     adjusted[order] = np.maximum.accumulate(np.asarray(values)[order] * factors).clip(max=1)
     return list(adjusted.tolist())
 
@@ -527,6 +533,7 @@ def smallest_margin(
     freedom = math.inf
     if from_seeds:
         freedom = _freedom(total, np.array([from_seeds]), np.array([seeds - 1.0]))
+    # the bound is above the estimate by the first; with this power, the estimate is above 0 by the second at most
     return float((t.ppf(LEVEL, freedom) + t.ppf(power, freedom)) * math.sqrt(total))
 
 
@@ -540,4 +547,5 @@ def _freedom(variance: float, parts: np.ndarray, freedoms: np.ndarray) -> float:
     least = float(freedoms.min(initial=math.inf))
     if not denominator:
         return least
+    # interactions are subtracted from the variance only, which could give fewer than the least certain source has
     return max(float((variance + (penalised - parts).sum()) ** 2) / denominator, least)

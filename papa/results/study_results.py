@@ -224,6 +224,7 @@ def load(folder: PathLike) -> Study:
             f"{folder} {problem}; give a results folder, and finish its study with `papa run`."
         )
     content = read_json(made_from)
+    # the current folder may change while the object is in use
     return Study(results.absolute(), Config.model_validate(content["config"]), content["artefacts"])
 
 
@@ -248,6 +249,7 @@ def write_kept_heads(heads: pd.DataFrame, target: PathLike, fraction: str = "1/2
         best = rows.sort_values("rank", ascending=False)[["layer", "head"]]
         file = Path(target, "-".join(map(str, names)) + ".csv")
         file.parent.mkdir(parents=True, exist_ok=True)
+        # rounded as when heads are replaced
         best.head(floor(share * len(best))).to_csv(file, index=False)
         written.append(file)
     return written

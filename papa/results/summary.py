@@ -66,6 +66,7 @@ def summary_of(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     """
     runs = without_draws(runs)
     keys = [*SETTING_COLUMNS, "metric", "subset"]
+    # pandas drops groups without a constant or an order by default, and with them the original
     runs["setting"] = runs.groupby(keys, dropna=False, sort=False).ngroup()
     by_seed = runs.dropna(subset="score").groupby(["setting", "seed"])["score"].agg(fmean)
     numbers = by_seed.groupby("setting").agg(mean=fmean, seeds="size")
@@ -152,6 +153,7 @@ def headings_of(rows: pd.DataFrame) -> dict[str, str]:
 def _by_number(cells: pd.DataFrame, headings: Mapping[str, str]) -> pd.DataFrame:
     """Rename fractions to `headings`; fractions with the same number of replaced heads become one column."""
     renamed = cells.rename(columns=headings)
+    # masked, because `first` skips only missing cells; transposed, because pandas no longer groups columns
     return renamed.mask(renamed == "").T.groupby(level=0, sort=False).first().T.fillna("")
 
 
@@ -229,4 +231,5 @@ def print_results(results: Path) -> None:
     except InputError as error:
         raise SystemExit(str(error)) from None
     page = results / "report/index.html"
+    # not by rich, which would break a long path into lines
     print(f"\nReport: {page.relative_to(Path.cwd()) if page.is_relative_to(Path.cwd()) else page}")

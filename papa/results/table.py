@@ -138,6 +138,7 @@ class Table:
         needed = sum(narrowest) + len(narrowest)
         if needed > console.width:
             table.width = needed
+        # lines that are too long are better than columns that are missing
         console.print(table, "", crop=False)
 
 

@@ -95,6 +95,7 @@ def rows_of(grid: GridView, rows: pd.DataFrame) -> pd.DataFrame:
     With nothing replaced there is no constant, and with everything replaced no order, so these rows belong to several
     lines. The average over a task's own texts is called `average` or `average-of-CORPUS`; a grid may have both.
     """
+    # without a fraction between 0 and 1, orders change nothing, and several would repeat lines
     orders = grid.orders if grid.has_between else grid.orders[:1]
     requested = pd.DataFrame(
         [
@@ -116,5 +117,6 @@ def rows_of(grid: GridView, rows: pd.DataFrame) -> pd.DataFrame:
         ],
         dtype="str",
     )
+    # pandas merges missing keys with each other, so rows without a constant or an order are found, too
     grid_rows = requested.merge(rows, on=["task", "model", *VARIANT_KEYS])
     return grid_rows.assign(constant=grid_rows["name"])[["line", *rows.columns]]

@@ -57,6 +57,7 @@ def without_work(output: str) -> str:
         InputError: its file does not exist, so the plan is that of another run.
     """
     if Path(output).parent.name == "states":
+        # Snakemake takes a job without its output for a failed one
         _mark(output)
         return "no job reads these states"
     if not os.path.exists(output):
@@ -68,11 +69,13 @@ def run(batch: JobBatch, folder: PathLike) -> str:
     """Make the files of a batch, and return the line that its stage reports."""
     jobs = list(batch.lacking)
     if batch.rule == Report.stage:
+        # only here, because other jobs need neither pandas nor altair
         from papa.results.finished import Finished
         from papa.results.report import write_report
 
         return write_report(jobs[0], Finished.of_plan(read_plan(folder), folder))
     if not batch.forced:
+        # since the plan was written, another run, or an attempt that was killed, may have made some
         jobs = [job for job in jobs if not os.path.exists(job.output)]
     line = function_of(batch.rule)(jobs) if jobs else "another run has made it"
     if batch.marker:
@@ -80,6 +83,7 @@ def run(batch: JobBatch, folder: PathLike) -> str:
     for states in dict.fromkeys(job.reads["states"] for job in jobs if "states" in job.reads):
         readers = read_job(folder, key_in(states))  # a new run may have begun, with more readers
         if readers and all(map(os.path.exists, readers["readers"])):
+            # the job of another reader may delete them at the same time
             Path(states).unlink(missing_ok=True)
     return line
 
@@ -140,6 +144,7 @@ def process(name: str, path: Path, threads: str) -> Iterator[Say]:
             return SystemExit(code)
 
         def say(result: str) -> None:
+            # Linux counts in kB
             peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             line = f"{name}: {result} ({time.monotonic() - begin:.0f} s)"
             log.info("peak memory: %s", format_bytes(peak))
@@ -181,6 +186,7 @@ def _stderr_to(path: Path) -> Iterator[TextIO]:
     """Redirect stderr to a log, also for C libraries; yield the original stderr."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # emptied, because Snakemake, too, deletes a log before its job starts
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     except OSError as error:
         raise SystemExit(
@@ -204,6 +210,7 @@ class _Log(io.TextIOBase):
 
     def write(self, text: str) -> int:
         with suppress(OSError):
+            # names of files may contain bytes that are no UTF-8
             os.write(2, text.encode("utf-8", "replace"))
         return len(text)
 

@@ -29,6 +29,7 @@ def claim(device: str) -> None:
     Nothing is reserved unless `device` is "auto" or "cuda", nor for a build of torch without CUDA, unless the
     environment names GPUs.
     """
+    # from the package's metadata, because GPUs must be hidden before torch is imported
     without = device == "auto" and VARIABLE not in os.environ and version("torch").endswith("+cpu")
     if device in ("auto", "cuda") and not without and (gpus := visible_gpus()):
         os.environ[VARIABLE] = take(gpus, lock_folder())
@@ -60,10 +61,12 @@ def take(devices: Sequence[str], folder: Path) -> str:
     logged = False
     while True:
         for device in devices:
+            # names of MIG partitions may contain slashes
             file = os.open(folder / device.replace("/", "_"), os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                # a job that waits for hours would run out of open files
                 os.close(file)
             except OSError as error:
                 log.warning(
@@ -83,6 +86,7 @@ def take(devices: Sequence[str], folder: Path) -> str:
                 ", ".join(devices),
                 total,
             )
+        # the kernel can wait for one lock, but not for the first of several
         time.sleep(RETRY_SECONDS)
 
 
@@ -95,6 +99,7 @@ def lock_folder() -> Path:
     folder = Path(tempfile.gettempdir(), "-".join(parts))
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
+    # not `stat`: in a public folder, another user could have put a link there
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         advice = "remove it, or set TMPDIR to a folder that you own, the same for all jobs"

@@ -70,6 +70,7 @@ YOUNG_OBJECTS = 50_000
 """The number of new objects after which Python looks for unreachable cycles; its default is at most 2,000."""
 LONG_OUTPUT = {"--quiet", "-q", "--printshellcmds", "-p", "--verbose"}
 """Options with which snakemake decides what `papa run` prints of its jobs."""
+# open until the process ends, because closing a file gives up its lock
 _locks: list[int] = []
 
 
@@ -134,6 +135,7 @@ def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) 
         *(["--cores", cores] if cores else []),
         *(["--resources", memory] if local and "--resources" not in options else []),
         *(["--quiet", "rules", "reason", "host"] if short else []),
+        # jobs rename complete files into place, so Snakemake's marks and locks of killed runs would only be in the way
         *("--nolock", "--keep-incomplete", "--ignore-incomplete"),
         *options,
     ]
@@ -166,6 +168,7 @@ def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -
 def demo(cores: str | None, options: Sequence[str]) -> None:
     """Run config/config.yaml in the current folder; copy its texts to data/demo/, unless there is such a folder."""
     if not DEMO.is_dir():
+        # renamed when complete, so a copy that was interrupted is not taken for the texts
         partial = DEMO.with_name(".demo.partial")
         try:
             shutil.copytree(home() / DEMO, partial, dirs_exist_ok=True)
@@ -216,11 +219,13 @@ def snakemake(words: Sequence[str]) -> Call:
             with redirect_stderr(messages):
                 parser, options = parse_args(list(words))
         finally:
+            # also if the options are wrong: then snakemake has said so here, and exits
             lines = messages.getvalue().splitlines(keepends=True)
             sys.stderr.writelines(line for line in lines if not line.endswith(PROFILE_MESSAGE))
         called = Call(
             options, keys_of(options.config or [])
         )  # snakemake shows a traceback if a key is wrong
+        # snakemake executes the Snakefile inside this call, and `planned` finds the options here
         token = _call.set(called)
         try:
             done = args_to_api(options, parser)
@@ -316,8 +321,10 @@ def planned(config: Mapping[str, object], workflow: Workflow) -> Planned:
     """
     _quicken_snakemake()
     results = f"{workflow.modifier.path_modifier.prefix or ''}results"  # a module may have a prefix
+    # a job's own options say nothing of the user's wishes: snakemake gives every job --force
     if not workflow.is_main_process:  # the config may have been edited since
         return _study_of_job(f"{results}/{config['name']}")
+    # Snakemake has read them, but silently accepts duplicate keys, and numbers that YAML misreads
     for path in workflow.configfiles:
         read_yaml(path)
     called = _call.get()
@@ -350,6 +357,7 @@ def planned(config: Mapping[str, object], workflow: Workflow) -> Planned:
         files=plan.report_files,
         weights_mb=max(weights) // 10**6,
         plan=plan,
+        # with this trigger, a shorter list of inputs would itself be a reason to run the job
         complete=options is None or "INPUT" in {each.name for each in options.rerun_triggers},
     )
     if called:
@@ -446,6 +454,7 @@ def _options() -> Namespace | None:
 
 def begin(plan: Plan) -> None:
     """Lock the results and the cache until this process ends, write the plan, and print why files are made."""
+    # first, because the plan of a run that is still working must not be replaced
     _locks.extend(lock(plan.results, plan.cache))
     plan.write()
     if not plan.missing:
@@ -469,6 +478,7 @@ def show_results(results: Path) -> None:
     """
     if (results / "tables/claims.json").exists():
         command = ["papa", "inspect", argument(results)]
+        # -P, or a file in the current folder could shadow a module
         if subprocess.run([sys.executable, "-P", "-m", *command], check=False).returncode:
             raise SystemExit(
                 f"Error: the results were not printed; `{shlex.join(command)}` prints them."

@@ -49,6 +49,7 @@ def resumable() -> Iterator[None]:
     )  # not in the handler, where it could interrupt an import of the same module and fail
     handlers = {stop_signal: signal.getsignal(stop_signal) for stop_signal in SIGNALS}
     reading, writing = os.pipe()
+    # `set_wakeup_fd` refuses a pipe that may block
     for end in (reading, writing):
         os.set_blocking(end, False)
     # the pipe receives the numbers of all signals, including those that snakemake handles
@@ -71,11 +72,13 @@ def resumable() -> Iterator[None]:
             handler,
         ) in handlers.items():  # after a stop, another Ctrl-C must not interrupt the exit
             signal.signal(stop_signal, signal.SIG_IGN if received else handler)
+    # with 0, the signal came when all work was done
     if received and code != 0:
         print(
             f"Stopped. `{shlex.join(['papa', *sys.argv[1:]])}` resumes.",
             file=sys.stderr,
             flush=True,
         )
+        # the code that a shell reports for a process that this signal has ended
         code = 128 + received[0]
     raise SystemExit(code)

@@ -93,9 +93,7 @@ def start(
         data = data.fitted(facts, folder, settings.get("slots"))
         _check_new(data.files[split] for split in data.unwritten)
     if path.parent.resolve() != Path.cwd():
-        data = replace(
-            data, files={split: os.path.abspath(file) for split, file in data.files.items()}
-        )
+        data = _with_absolute_paths(data)
         model = os.path.abspath(model) if model and os.path.isdir(model) else model
     name = re.sub("[^a-z0-9_-]+", "-", path.stem.lower()).strip("-_")[:64] or "mine"
     text = config_text(name, model or EXAMPLE_MODEL, data, facts, settings)
@@ -111,6 +109,11 @@ def start(
         },
         "next": [shlex.join(["papa", verb, argument(path)]) for verb in ("plan", "run")],
     }
+
+
+def _with_absolute_paths(data: DataSet) -> DataSet:
+    files = {split: os.path.abspath(file) for split, file in data.files.items()}
+    return replace(data, files=files)
 
 
 def _check_new(files: Iterable[PathLike]) -> None:

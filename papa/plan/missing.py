@@ -49,10 +49,7 @@ def find_missing(batches: Sequence[JobBatch], reported: bool, forced: Collection
         forced: names of rules, and paths of files.
     """
     for batch in batches:
-        # most runs force nothing, and a plan may have thousands of jobs
-        names = {batch.rule, *(job.output for job in batch.jobs)} if forced else set[str]()
-        asked = not names.isdisjoint(forced)
-        batch.forced = asked or any(needed.forced for needed in batch.all_needs)
+        batch.forced = _is_forced(batch, forced)
         if batch.rule not in (HiddenStates.stage, Report.stage):
             batch.lacking = _to_run(batch, [job.output for job in batch.jobs])
     read = {
@@ -65,6 +62,15 @@ def find_missing(batches: Sequence[JobBatch], reported: bool, forced: Collection
         changed = batch.forced or any(needed.lacking for needed in batch.all_needs)
         if batch.rule == Report.stage and (changed or not reported):
             batch.lacking = batch.jobs
+
+
+def _is_forced(batch: JobBatch, forced: Collection[str]) -> bool:
+    """Return whether a batch is forced by its rule or a file, or needs one that is."""
+    # most runs force nothing, and a plan may have thousands of jobs
+    if not forced:
+        return False
+    names = {batch.rule, *(job.output for job in batch.jobs)}
+    return not names.isdisjoint(forced) or any(needed.forced for needed in batch.all_needs)
 
 
 def _to_run(batch: JobBatch, wanted: Collection[str]) -> list[AnyJob]:

@@ -80,7 +80,6 @@ def test_the_wheel_has_what_a_clone_has(wheel):
         "git", "ls-files", "Snakefile", "workflow", "config", "data/demo", cwd=REPOSITORY
     ).stdout.split()
     assert names == {*listed, *(f"papa/repository/{path}" for path in carried)}
-    
 
 
 def test_installed_it_runs_a_study_in_an_empty_folder(installed, tmp_path):

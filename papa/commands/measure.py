@@ -112,7 +112,7 @@ def measure(
     data = _data_of(train, labels, validation, results / "data", options)
     with ExitStack() as held:
         for file in lock(results, results / "cache"):
-            # unlike `papa run`, the process goes on, so locks have to be given back
+            # unlike `papa run`, the process continues, so locks have to be given back
             held.callback(os.close, file)
         location = _location(model, results)
         config, chosen = _config(location, data, settings or {}, options)

@@ -198,7 +198,7 @@ class Plan:
 
     @cached_property
     def _job_machine(self) -> Machine:
-        """What jobs know of this machine; the paths that they read say where models and data are."""
+        """The settings of this machine for jobs; the paths that they read say where models and data are."""
         return Machine(device=self.machine.device, token_budget=self.machine.token_budget)
 
     @cache  # noqa: B019

@@ -43,7 +43,7 @@ CURVE_COLUMNS += ["trivial", "context_free", "status", *LOST, *CONTRIBUTED, *REL
 AVERAGES = "averages"
 """The folder of a saved study's averages."""
 DECIDING = ("model", "corpus", "slots", "kind")
-"""What decides a file of averages of a study."""
+"""All facts that decide a file of averages of a study."""
 
 
 @dataclass(frozen=True)

@@ -52,18 +52,21 @@ def text(browser, name):
 @pytest.mark.parametrize(("width", "theme"), [(400, "light"), (900, "dark"), (1400, "light")])
 def test_the_report_opens_without_an_error_and_asks_no_network(chromium, page, width, theme):
     browser = opened(chromium, page, width, theme)
-    assert browser.get_log("browser") == [] and browser.title.startswith("made: ")
+    assert browser.get_log("browser") == []
+    assert browser.title.startswith("made: ")
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     requests = [
         event["params"]["request"]["url"]
         for event in events
         if event["method"] == "Network.requestWillBeSent"
     ]
-    assert requests and all(url == page or url.startswith("data:") for url in requests)
+    assert requests
+    assert all(url == page or url.startswith("data:") for url in requests)
     assert browser.execute_script(SIDEWAYS) == 0, (
         "only tables scroll sideways, and only on wide screens"
     )
-    assert browser.execute_script(DRAWN) and len(heads(browser)) == LAYERS * HEADS
+    assert browser.execute_script(DRAWN)
+    assert len(heads(browser)) == LAYERS * HEADS
     dark = (
         browser.execute_script("return getComputedStyle(document.body).backgroundColor")
         == "rgb(20, 23, 26)"
@@ -74,9 +77,8 @@ def test_the_report_opens_without_an_error_and_asks_no_network(chromium, page, w
 def test_a_click_or_an_arrow_chooses_a_head_and_shows_its_matrix(chromium, page):
     browser = opened(chromium, page)
     first = browser.execute_script(COLOURS)
-    assert len(first) == 4 * SLOTS**2 and text(browser, "chosen").startswith(
-        f"Layer 0, head 0: λ {learned(0, 0):.3f}."
-    )
+    assert len(first) == 4 * SLOTS**2
+    assert text(browser, "chosen").startswith(f"Layer 0, head 0: λ {learned(0, 0):.3f}.")
     assert first[4 * (2 * SLOTS + 4) :][:4] == [200, 200, 200, 255], (
         "no example has slots 2 and 4 both"
     )
@@ -98,18 +100,15 @@ def test_a_click_or_an_arrow_chooses_a_head_and_shows_its_matrix(chromium, page)
     middle = SLOTS // 2
     mean = float(averages().mean[2, 1, middle, middle])
     query, _, shown = text(browser, "cell").rpartition(": ")
-    assert query == f"Query slot {middle}, key slot {middle}" and float(shown) == pytest.approx(
-        mean, rel=0.02
-    )
+    assert query == f"Query slot {middle}, key slot {middle}"
+    assert float(shown) == pytest.approx(mean, rel=0.02)
 
 
 def test_constants_that_need_no_text_have_a_map_without_matrices(chromium, tmp_path):
     run = CONFIG["run"] | {"tasks": ["second"], "constants": ["zeros", "identity"]}
     browser = opened(chromium, address(tmp_path, run=run, grids={}))
-    assert (
-        not browser.find_element(By.ID, "matrix").is_displayed()
-        and browser.get_log("browser") == []
-    )
+    assert not browser.find_element(By.ID, "matrix").is_displayed()
+    assert browser.get_log("browser") == []
     assert text(browser, "chosen").endswith(
         "What replaces its attention is not an average over texts."
     )

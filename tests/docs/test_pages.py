@@ -99,7 +99,8 @@ def test_every_explained_sentence_is_one_of_the_first_study():
     explained = re.findall(
         r'^\*\*"(.*?)"\*\*$', text_of("docs/reading-a-claim.md"), re.MULTILINE | re.DOTALL
     )
-    assert explained and all(" ".join(sentence.split()) in conclusion for sentence in explained)
+    assert explained
+    assert all(" ".join(sentence.split()) in conclusion for sentence in explained)
 
 
 @pytest.mark.slow
@@ -107,7 +108,8 @@ def test_the_python_of_the_readme_prints_what_it_says(capsys):
     block = re.search("```python\n(.*?)```", text_of("README.md"), re.DOTALL)
     exec(block[1], {})
     comments = re.findall(r"^ *print\(.*\)  # (.*)$", block[1], re.MULTILINE)
-    assert len(comments) == 1 and capsys.readouterr().out.splitlines() == comments
+    assert len(comments) == 1
+    assert capsys.readouterr().out.splitlines() == comments
 
 
 @pytest.mark.slow

@@ -67,7 +67,8 @@ def test_the_examples_of_the_reference_run(tmp_path, monkeypatch):
     at = names["inputs"]["attention_mask"].bool()
     expected = names["model"].hidden_states(names["inputs"], names["average"])[:, -1]
     assert (names["outputs"].last_hidden_state - expected)[at].abs().max() < 1e-4
-    assert names["hidden"].shape == (24, 7, 8, 384) and names["weights"].shape == (6, 12)
+    assert names["hidden"].shape == (24, 7, 8, 384)
+    assert names["weights"].shape == (6, 12)
 
 
 class Page(HTMLParser):

@@ -111,7 +111,8 @@ def test_what_was_killed_is_tried_again_with_twice_the_memory(runs, cluster):
         (memory for state, memory in states[PROBES] if state == "COMPLETED"),
         key=lambda size: int(size[:-1]),
     )
-    assert int(after.rstrip("MG")) == 2 * int(before.rstrip("MG")) and before[-1] == after[-1]
+    assert int(after.rstrip("MG")) == 2 * int(before.rstrip("MG"))
+    assert before[-1] == after[-1]
 
 
 def test_only_what_takes_longer_than_seconds_is_queued(runs, cluster):

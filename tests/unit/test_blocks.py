@@ -44,8 +44,10 @@ def test_blocks_give_the_averages_of_whole_attention(loaded, kind, monkeypatch):
             averaging.add(loaded.pack(batch(lengths)))
         sums.append(averaging.averages())
     whole, in_blocks = sums
-    assert blocks[0] > blocks[-1] and whole.examples == in_blocks.examples == 8
-    assert torch.equal(whole.count, in_blocks.count) and float(whole.sum.abs().max()) > 0.5
+    assert blocks[0] > blocks[-1]
+    assert whole.examples == in_blocks.examples == 8
+    assert torch.equal(whole.count, in_blocks.count)
+    assert float(whole.sum.abs().max()) > 0.5
     torch.testing.assert_close(
         in_blocks.sum, whole.sum, rtol=1e-3, atol=1e-4
     )  # random models amplify rounding
@@ -69,9 +71,8 @@ def test_sums_that_do_not_fit_are_on_the_host(monkeypatch, caplog):
         averaging = Averaging(model, SLOTS)
         averaging.add(model.pack(batch([SLOTS])))
         averages = averaging.averages()
-    assert (
-        averaging.total.device.type == "cpu" and "sums of averages are on the host" in caplog.text
-    )
+    assert averaging.total.device.type == "cpu"
+    assert "sums of averages are on the host" in caplog.text
     torch.testing.assert_close(averages.sum, expected.averages().sum, atol=1e-6, rtol=1e-5)
     memory["cpu"] = 1000
     with (

@@ -50,7 +50,8 @@ class Scarce:
 
 
 def same(first, second):
-    assert first.examples == second.examples == TRAIN and torch.equal(first.count, second.count)
+    assert first.examples == second.examples == TRAIN
+    assert torch.equal(first.count, second.count)
     torch.testing.assert_close(first.sum, second.sum, atol=1e-5, rtol=1e-6)
 
 
@@ -77,8 +78,10 @@ def test_less_memory_gives_the_same_averages(
         )
         assert torch.cat(list(done)).sort().values.tolist() == list(range(TRAIN))
         sums.append(averaging.averages())
-    assert scarce.failed and not any(scarce.alive_at_next_attempt)
-    assert 5 <= budget.tokens <= 20 and "is out of memory with" in caplog.text
+    assert scarce.failed
+    assert not any(scarce.alive_at_next_attempt)
+    assert 5 <= budget.tokens <= 20
+    assert "is out of memory with" in caplog.text
     same(*sums)
 
 
@@ -143,10 +146,8 @@ def test_less_memory_gives_the_same_weights_of_heads(
     tables.append(weigh(corpus / "whole.parquet"))
     sizes = scarce(41)
     tables.append(weigh(corpus / "halved.parquet"))
-    assert (
-        max(sizes) > 41
-        and "is out of memory with 13 examples at once; continuing with 7" in caplog.text
-    )
+    assert max(sizes) > 41
+    assert "is out of memory with 13 examples at once; continuing with 7" in caplog.text
     assert float(tables[0].std()) > 1e-6
     torch.testing.assert_close(tables[1], tables[0], atol=1e-4, rtol=1e-3)
 

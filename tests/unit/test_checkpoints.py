@@ -123,7 +123,8 @@ def assert_resumes(course, kind, model, folder, events, moments):
     begin = 0
     for moment in moments:
         done, _ = course.of(job, killed_at=moment - begin)
-        assert begin + len(done) == moment and not made.exists()
+        assert begin + len(done) == moment
+        assert not made.exists()
         assert len(checkpoints_in(folder)) == 1
         begin = moment
     rest, said = course.of(job)
@@ -177,9 +178,8 @@ def test_a_full_disk_stops_no_training(always, tiny, corpus, monkeypatch, caplog
     monkeypatch.setattr(Path, "write_bytes", full)
     job, made = job_of("stored", tiny, corpus, "full")
     job()
-    assert (
-        "continues without a checkpoint" in caplog.text and "No space left on device" in caplog.text
-    )
+    assert "continues without a checkpoint" in caplog.text
+    assert "No space left on device" in caplog.text
     assert_same(undisturbed, made, corpus)
 
 
@@ -187,8 +187,10 @@ def test_a_full_disk_stops_no_training(always, tiny, corpus, monkeypatch, caplog
 def test_another_job_starts_from_the_beginning(always, course, tiny, corpus, caplog):
     course.of(job_of("stored", tiny, corpus, "run")[0], killed_at=7)
     done, said = course.of(job_of("stored", tiny, corpus, "run", seed=2)[0])
-    assert done == [*PROBE, "write"] and "resumed" not in said
-    assert "other settings, inputs, versions" in caplog.text and not checkpoints_in(corpus)
+    assert done == [*PROBE, "write"]
+    assert "resumed" not in said
+    assert "other settings, inputs, versions" in caplog.text
+    assert not checkpoints_in(corpus)
 
 
 @jobs.TEXTS
@@ -199,7 +201,8 @@ def test_a_resumed_job_that_diverges_says_in_which_epoch(always, course, tiny, c
     monkeypatch.setattr(objectives, "cross_entropy", lambda *args: plain(*args) * float("nan"))
     with input_error(r"became nan in epoch 2 "):
         course.of(job)
-    assert not run.exists() and not checkpoints_in(corpus)
+    assert not run.exists()
+    assert not checkpoints_in(corpus)
 
 
 STATE = State(
@@ -220,9 +223,8 @@ def test_nothing_damaged_is_trusted(always, tmp_path, caplog):
     restored = checkpoint.restore()
     assert restored.values == STATE.values
     for name, values in STATE.tensors.items():
-        assert restored.tensors[name].dtype == values.dtype and torch.equal(
-            restored.tensors[name], values
-        )
+        assert restored.tensors[name].dtype == values.dtype
+        assert torch.equal(restored.tensors[name], values)
     for content in (
         b"",
         intact[:-1],
@@ -232,7 +234,8 @@ def test_nothing_damaged_is_trusted(always, tmp_path, caplog):
     ):
         caplog.clear()
         checkpoint.path.write_bytes(content)
-        assert checkpoint.restore() is None and "starts from the beginning" in caplog.text
+        assert checkpoint.restore() is None
+        assert "starts from the beginning" in caplog.text
 
 
 def test_a_state_is_used_by_its_own_job_with_the_same_versions_and_threads_only(

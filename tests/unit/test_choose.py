@@ -73,10 +73,8 @@ def assert_chosen(columns, given, chosen):
     if chosen.startswith("?"):
         with input_error(ASK.format(chosen[1:])) as asked:
             roles_of(columns, given)
-        assert (
-            f"Its columns: {', '.join(columns.names[:2])}" in str(asked.value)
-            and len(str(asked.value)) < 600
-        )
+        assert f"Its columns: {', '.join(columns.names[:2])}" in str(asked.value)
+        assert len(str(asked.value)) < 600
         return
     keys = ("words", "label") if len(names) == 2 else ("first", "second", "label")[: len(names)]
     assert roles_of(columns, given) == {
@@ -229,7 +227,8 @@ def test_slots_fit_the_tokens_of_the_model(letters, lengths, facts, slots, expec
     data = DataSet({}, roles, "accuracy", 9, {}, examples=lengths).fitted(facts, letters, slots)
     number, reason, warning = expected
     assert (data.slots, data.reasons["slots"]) == (number, reason)
-    assert len(data.notes) == bool(warning) and warning in "".join(data.notes)
+    assert len(data.notes) == bool(warning)
+    assert warning in "".join(data.notes)
     assert f"metric = accuracy, slots = {number} ({reason})" in data.line
 
 
@@ -264,5 +263,6 @@ def test_without_a_tokenizer_slots_are_estimated_also_for_texts_without_spaces()
         {}, {"first": "text"}, "accuracy", 9, {}, examples=[["我" * 60]] * 9, unused=["id", "user"]
     )
     fitted = data.fitted({}, None)
-    assert fitted.slots == 64 and "estimated without the model's tokenizer" in fitted.line
+    assert fitted.slots == 64
+    assert "estimated without the model's tokenizer" in fitted.line
     assert fitted.line.endswith("; not used: id, user")

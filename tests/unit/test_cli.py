@@ -39,14 +39,16 @@ def run_papa(*arguments, terminal=True, **more):
         assert code == 0
         return shown
     process = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert process.returncode == 0 and not process.stderr
+    assert process.returncode == 0
+    assert not process.stderr
     return process.stdout
 
 
 def test_every_command_has_an_example_and_exit_codes():
     for verb in VERBS:
         said = " ".join(invoke(verb, "--help").stdout.split())
-        assert f"• papa {verb}" in said and "Exit codes: " in said
+        assert f"• papa {verb}" in said
+        assert "Exit codes: " in said
         assert ("--json" in said) == (
             verb not in ("run", "demo")
         )  # these print what snakemake prints
@@ -89,12 +91,15 @@ def test_colours_are_on_a_terminal_only_and_texts_cannot_steer_it(tmp_path):
     write_table(table, tmp_path / "texts.parquet", {"rows": {"train": 1}}, record)
     inspect = partial(run_papa, "inspect", str(tmp_path / "texts.parquet"))
     shown = inspect()
-    assert "\x1b[32mIntact" in shown and "\\e[31mred" in shown and "\x1b[31mred" not in shown
+    assert "\x1b[32mIntact" in shown
+    assert "\\e[31mred" in shown
+    assert "\x1b[31mred" not in shown
     plain = inspect(NO_COLOR="1")
     piped = inspect(terminal=False)
-    assert (
-        "\x1b[32m" not in plain and "Intact" in plain and "\x1b" not in piped and "Intact" in piped
-    )
+    assert "\x1b[32m" not in plain
+    assert "Intact" in plain
+    assert "\x1b" not in piped
+    assert "Intact" in piped
     inspect(terminal=False, PYTHONIOENCODING="ascii")
     shown = inspect("--json")
     assert json.loads(inspect("--json", terminal=False))["intact"] is True
@@ -123,4 +128,5 @@ def test_a_user_without_a_home_gets_a_temporary_one(monkeypatch):
 
     monkeypatch.setattr("papa.__main__.Path.home", unknown)
     ensure_home()
-    assert os.path.isdir(os.environ["HOME"]) and os.listdir(os.environ["HOME"]) == []
+    assert os.path.isdir(os.environ["HOME"])
+    assert os.listdir(os.environ["HOME"]) == []

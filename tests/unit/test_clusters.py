@@ -50,7 +50,8 @@ def test_the_jackknife_leaves_out_whole_clusters(metric):
     counts = [rest.counts(metric, mask & (clusters != cluster)) for cluster in range(groups)]
     without = [sample.metric.score(left.sum(1))[2] for left in counts]
     values = groups * score - (groups - 1) * np.array(without)
-    assert sample.values.shape == (4, groups) and sample.examples == 43
+    assert sample.values.shape == (4, groups)
+    assert sample.examples == 43
     assert sample.values[2] == pytest.approx(values - values.mean() + score)
     assert sample.scores == pytest.approx(rest.sample(metric, mask).scores)
 
@@ -77,7 +78,8 @@ def test_texts_without_a_token_are_in_no_cluster():
         texts({ORIGINALS: [1.0] * 7, FLOOR: [2.0] * 7}, tokens), np.repeat(of_texts, tokens)
     )
     sample = outcomes.sample("log_likelihood", outcomes.subsets()[ALL])
-    assert sample.clusters.tolist() == [0, 1, 2, 2, 0] and sample.values.shape == (2, 3)
+    assert sample.clusters.tolist() == [0, 1, 2, 2, 0]
+    assert sample.values.shape == (2, 3)
     assert sample.trivial_values.shape == (3,)
 
 
@@ -96,7 +98,8 @@ def test_clusters_are_in_the_table_of_outcomes_only_if_there_are_any(tmp_path):
     table = read_table(tmp_path / "o.parquet")
     metrics = {task: about | {"metric": "accuracy"} for task, about in facts["tasks"].items()}
     [back, other] = outcomes_in(table, facts | {"tasks": metrics})
-    assert back.items["cluster"].tolist() == [0, 0, 4, 4, 4, 2, 2] and "cluster" not in other.items
+    assert back.items["cluster"].tolist() == [0, 0, 4, 4, 4, 2, 2]
+    assert "cluster" not in other.items
     assert "cluster" not in table_of([plain])[0].column_names
 
 

@@ -144,9 +144,9 @@ def test_if_only_seeds_or_only_examples_vary_it_is_the_t_test(
     (low, high) = expected.confidence_interval(0.95)
     assert row["difference"] == estimate.mean == pytest.approx(mean)
     assert estimate.variance == pytest.approx((mean / expected.statistic) ** 2)
-    assert (
-        row["low"] < low + 1e-9 and row["high"] > high - 1e-9 and row["p"] > expected.pvalue - 1e-9
-    )
+    assert row["low"] < low + 1e-9
+    assert row["high"] > high - 1e-9
+    assert row["p"] > expected.pvalue - 1e-9
     assert row["high"] - row["low"] < (1 + 1e-6 if a is OF_SEEDS and paired == BY_BOTH else 1.2) * (
         high - low
     )
@@ -199,10 +199,10 @@ def test_every_verdict(tmp_path, lost, examples, verdict):
     comparison = compare(a, b, 0.1)
     row = row_of(comparison, HALF)
     assert row["verdict"] == verdict, row
-    assert comparison["verdicts"][verdict] >= 1 and comparison["differ"] == verdict.startswith(
-        DIFFERS
-    )
-    assert row["same"] == (lost == 0) and comparison["compared"] == 3
+    assert comparison["verdicts"][verdict] >= 1
+    assert comparison["differ"] == verdict.startswith(DIFFERS)
+    assert row["same"] == (lost == 0)
+    assert comparison["compared"] == 3
     assert not any(comparison[name] for name in ("only_a", "only_b", "settings"))
     # of the claims of A, or as given; points need no contribution of attention
     for margin, delta in ((None, 0.08), (0.1, 0.04), ("10%", 0.04), ("3 points", 0.03)):
@@ -238,7 +238,8 @@ def test_a_decoder_equals_itself_and_without_a_margin_nothing_else(tmp_path, zer
     assert (row_of(comparison, task="next")["delta"] is None) == (original == 5.0)
     if original == 5.0:
         other = compare(a, b)
-        assert other["verdicts"][EQUAL] == 0 and "NEXT: there is no δ" in words_of(other)
+        assert other["verdicts"][EQUAL] == 0
+        assert "NEXT: there is no δ" in words_of(other)
 
 
 def test_a_difference_is_that_of_the_scores_also_below_a_blind_guess(tmp_path):
@@ -289,7 +290,8 @@ def test_where_nothing_counts_there_is_no_margin(tmp_path):
     one_seed = compared(tmp_path / "one", outcomes(right[:1]), outcomes(right[:1] * 0))
     row = row_of(one_seed)
     assert (row["verdict"], row["p"], row["p_holm"], row["low"]) == (UNDECIDED, None, None, None)
-    assert row["difference"] == pytest.approx(-right.mean()) and (
+    assert row["difference"] == pytest.approx(-right.mean())
+    assert (
         one_seed["tested"],
         one_seed["differ"],
     ) == (0, 0)

@@ -24,11 +24,15 @@ def test_what_is_saved_is_what_is_loaded(tmp_path, constants):
     path = tmp_path / "average.h5"
     constants.save(path)
     loaded = papa.Constants.load(path)
-    assert torch.equal(loaded.sum, constants.sum) and torch.equal(loaded.count, constants.count)
-    assert loaded.sum.dtype == torch.float64 and loaded.count.dtype == torch.int64
-    assert loaded.about == constants.about and loaded.examples == EXAMPLES
+    assert torch.equal(loaded.sum, constants.sum)
+    assert torch.equal(loaded.count, constants.count)
+    assert loaded.sum.dtype == torch.float64
+    assert loaded.count.dtype == torch.int64
+    assert loaded.about == constants.about
+    assert loaded.examples == EXAMPLES
     mean, about = papa.Constants.load_constants(path)
-    assert torch.equal(mean, constants.mean) and mean.dtype == torch.float32
+    assert torch.equal(mean, constants.mean)
+    assert mean.dtype == torch.float32
     assert about == constants.about | {"kind": "average"}
 
 

@@ -22,7 +22,8 @@ from papa.stages import HiddenStates
 )
 def test_matrices_are_those_written_out(name, expected):
     matrices = papa.Constants.of(name, 2, 5, 3).mean
-    assert matrices.shape == (2, 5, 3, 3) and (matrices == matrices[0, 0]).all()
+    assert matrices.shape == (2, 5, 3, 3)
+    assert (matrices == matrices[0, 0]).all()
     torch.testing.assert_close(matrices[1, 4], torch.tensor(expected, dtype=torch.float32))
     with input_error("give one of identity, toeplitz, zeros, uniform"):
         papa.Constants.of("average", 2, 5, 3)
@@ -40,7 +41,8 @@ def test_orders_are_by_layer_or_draws_of_their_own(loaded):
     ]
     draws = [ordered("random-1"), ordered("random-2"), ordered("random-1", seed=1)]
     assert all(sorted(draw) == heads != draw for draw in draws)
-    assert draws[0] != draws[1] != draws[2] != draws[0] and ordered("random-1") == draws[0]
+    assert draws[0] != draws[1] != draws[2] != draws[0]
+    assert ordered("random-1") == draws[0]
 
 
 def test_a_share_of_the_heads_is_replaced_from_the_beginning_of_the_order(loaded):

@@ -78,7 +78,8 @@ def start(tmp_path):
 def test_jobs_that_start_at_once_never_share_a_gpu_and_all_get_one(start):
     ends = [(*job.communicate(timeout=60), job.returncode) for job in start(9, 0.1, "4,7,5")]
     assert all(code == 0 for *_, code in ends), ends
-    assert len(ends) == 9 and {output for output, *_ in ends} == {"4\n", "5\n", "7\n"}
+    assert len(ends) == 9
+    assert {output for output, *_ in ends} == {"4\n", "5\n", "7\n"}
 
 
 def test_a_killed_job_gives_its_gpu_back(start, tmp_path):
@@ -135,7 +136,8 @@ def test_nothing_is_taken_where_the_user_chose_or_there_are_no_gpus(monkeypatch,
     monkeypatch.setattr(devices, "version", lambda _: "2.13.0+cpu" if " " in device else "2.13.0")
     device = device.partition(" ")[0]
     devices.claim(device)
-    assert "CUDA_VISIBLE_DEVICES" not in os.environ and not list((tmp_path / "locks").iterdir())
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
+    assert not list((tmp_path / "locks").iterdir())
 
 
 def test_gpus_are_taken_by_name_in_the_order_given_and_by_each_job_of_slurm_anew(monkeypatch):
@@ -148,7 +150,8 @@ def test_gpus_are_taken_by_name_in_the_order_given_and_by_each_job_of_slurm_anew
 
 def test_the_folder_of_locks_is_the_users_own(monkeypatch):
     folder = devices.lock_folder()
-    assert folder == devices.lock_folder() and folder.stat().st_mode & 0o777 == 0o700
+    assert folder == devices.lock_folder()
+    assert folder.stat().st_mode & 0o777 == 0o700
     folder.rename(folder.with_name("elsewhere"))
     folder.symlink_to("elsewhere")
     with input_error("is not a folder that you own"):

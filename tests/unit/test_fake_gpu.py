@@ -99,12 +99,11 @@ def test_the_device_refuses_mixed_tensors_and_counts_waits(device):
     with device.counting() as waits:
         assert (values + torch.tensor(2)).sum().device.type == fake_device.NAME
         assert not waits
-        assert int(values.sum()) == 10 and values[values > 2].tolist() == [3, 4]
-        assert (
-            values.cpu().tolist() == [0, 1, 2, 3, 4]
-            and bool(values.any())
-            and values.nonzero().shape == (4, 1)
-        )
+        assert int(values.sum()) == 10
+        assert values[values > 2].tolist() == [3, 4]
+        assert values.cpu().tolist() == [0, 1, 2, 3, 4]
+        assert bool(values.any())
+        assert values.nonzero().shape == (4, 1)
     kinds = [wait.split()[0] for wait in waits.elements()]
     assert sorted(kinds) == sorted(
         ["_local_scalar_dense"] * 2 + ["index", "tolist", "_to_copy", "nonzero"]

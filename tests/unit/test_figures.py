@@ -226,7 +226,8 @@ def test_pictures_of_chosen_heads(tmp_path):
     # each head up to the maximum of its entries, by the square root
     color = first["encoding"]["color"]
     largest = max(cell["0_4"] for cell in values)
-    assert color["scale"]["type"] == "sqrt" and color["scale"]["domain"] == [
+    assert color["scale"]["type"] == "sqrt"
+    assert color["scale"]["domain"] == [
         0,
         largest / 4,
         largest,

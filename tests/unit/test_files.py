@@ -66,7 +66,8 @@ def test_a_file_says_what_made_it(name, tmp_path):
     write, read = FORMATS[name]
     write(tmp_path / name)
     first = files.read_provenance(tmp_path / name), read(tmp_path / name)
-    assert first[0].record == RECORD and first[0].packages.keys() == {"papa", *files.PACKAGES}
+    assert first[0].record == RECORD
+    assert first[0].packages.keys() == {"papa", *files.PACKAGES}
     write(tmp_path / name)
     assert (files.read_provenance(tmp_path / name), read(tmp_path / name)) == first
 
@@ -82,7 +83,8 @@ def test_a_file_with_the_name_of_another_key_is_refused(name, tmp_path):
         replace(RECORD, settings={}).key,
         replace(RECORD, inputs={"tokens": "abd"}).key,
     ]
-    assert len(set(keys)) == 5 and replace(RECORD, inputs={"tokens": "abc"}).key == RECORD.key
+    assert len(set(keys)) == 5
+    assert replace(RECORD, inputs={"tokens": "abc"}).key == RECORD.key
     own, other = (tmp_path / name.replace("a.", f"é-{key[:16]}.") for key in keys[:2])
     write(own)
     read(own)
@@ -152,7 +154,8 @@ def test_no_file_is_written_through_a_link_with_the_name_of_a_temporary_file(tmp
     other.write_text("of somebody else")
     (tmp_path / f".a.json.{platform.node()}-{os.getpid()}.partial").symlink_to(other)
     files.write_json({"a": 1}, tmp_path / "a.json")
-    assert other.read_text() == "of somebody else" and not (tmp_path / "a.json").is_symlink()
+    assert other.read_text() == "of somebody else"
+    assert not (tmp_path / "a.json").is_symlink()
 
 
 def test_a_record_that_was_edited_says_nothing(tmp_path):

@@ -166,4 +166,5 @@ def test_a_blind_guess_replaces_a_floor_of_a_head_that_does_worse(floors, floor,
     [row] = tasks_of(grid_view(), summary_of([measured]), samples_of([measured]), ("10%",)).to_dict(
         "records"
     )
-    assert row["guess"] == guess and row["floors"] == list(floors)
+    assert row["guess"] == guess
+    assert row["floors"] == list(floors)

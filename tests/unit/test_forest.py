@@ -102,13 +102,15 @@ def test_the_mean_comes_first_and_subsets_follow_their_task():
 def test_a_study_without_a_share_still_says_what_is_lost():
     frame, _ = found([NO_SHARE])
     section = section_of(frame, found(lines=())[1])
-    assert section.in_report and section.frame["task"].tolist() == ["C"]
+    assert section.in_report
+    assert section.frame["task"].tolist() == ["C"]
     # read from a file, a column without values is one of numbers
     figure = figure_of(section.frame.astype({"subset": "float64"}), "10%").to_dict()
     [point] = (row for rows in figure["datasets"].values() for row in rows if "label" in row)
     assert (point["label"], point["amounts"]) == ("C", "4.8 points (3.8 to 5.8)")
     assert point["instead"] == "attention contributes 5.5 points (−2.0 to 6.9)"
-    assert point["dot"] is None and point["from"] is None
+    assert point["dot"] is None
+    assert point["from"] is None
 
 
 @pytest.mark.parametrize("lines", [1, 2])
@@ -118,7 +120,8 @@ def test_every_interval_is_drawn_and_cut_by_a_mark_at_the_edge(lines):
         "only a share has a place"
     )
     points = points_of(figure_of(rows, "10%"))
-    assert len(points) == 6 * lines and len({point["text"] for point in points}) == 6 * lines
+    assert len(points) == 6 * lines
+    assert len({point["text"] for point in points}) == 6 * lines
     drawn = [point for point in points if point["from"] is not None][::lines]
     ends = [(point["from"], point["to"]) for point in drawn]
     low, high = AXIS
@@ -129,7 +132,8 @@ def test_every_interval_is_drawn_and_cut_by_a_mark_at_the_edge(lines):
     assert [point["amounts"] for point in drawn][:2] == ["", "4.8 points (3.8 to 5.8) of 5.5"]
     headings = [point["heading"] for point in points]
     if lines == 1:
-        assert headings == [None] * 6 and points[1]["label"] == "C"
+        assert headings == [None] * 6
+        assert points[1]["label"] == "C"
     else:
         assert headings[:4] == [MEAN, None, "C", None]
         assert [point["label"] for point in points[:2]] == ["line 0", "line 1"]

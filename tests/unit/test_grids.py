@@ -84,13 +84,10 @@ def test_constants_are_lines_and_tasks_columns():
         ("average", "ner", None, 0.9),
         ("average", "ner", "average", 0.7),
     ]
-    assert [r["mean"] for r in grid.rows if not r["main"]] == [0.98] and list(grid.rows[0]) == list(
-        GRID_COLUMNS
-    )
-    assert (
-        grid.section.facts == {"title": "Table 1: kinds", "lines": "constants"}
-        and grid.section.chart is None
-    )
+    assert [r["mean"] for r in grid.rows if not r["main"]] == [0.98]
+    assert list(grid.rows[0]) == list(GRID_COLUMNS)
+    assert grid.section.facts == {"title": "Table 1: kinds", "lines": "constants"}
+    assert grid.section.chart is None
 
 
 def test_each_model_has_a_table_and_a_task_without_reliance_says_what_attention_contributes():
@@ -121,7 +118,8 @@ def test_each_model_has_a_table_and_a_task_without_reliance_says_what_attention_
         "No reliance: COLA (m): the probe is not significantly better than the majority class, yes (0.690)."
         in note
     )
-    assert "NER:" not in note and "Reliance: lost / contributed" in note
+    assert "NER:" not in note
+    assert "Reliance: lost / contributed" in note
     # a floor that was not measured has no line
     assert re.findall(r"\| (\S+) \|  \| (\S+)", tables["n (23 heads)"]) == [
         ("original", "0.800"),
@@ -177,7 +175,8 @@ def test_numbers_of_replaced_heads_are_columns():
     columns += ("lost at 23 of 23",)
     first, _, _, last = ([line[name] for name in columns] for line in grid.cells())
     effects = ["25.0%", "25% (10 to 41)", "2.5 (1.0 to 4.1)"]
-    assert last == ["0.600 ±.013", "0.100", "0.200", *effects] and first[3:] == ["-"] * 3
+    assert last == ["0.600 ±.013", "0.100", "0.200", *effects]
+    assert first[3:] == ["-"] * 3
 
 
 def test_fractions_with_the_same_number_of_heads_are_one_column():

@@ -83,11 +83,9 @@ def test_a_changed_list_changes_keys_and_a_moved_one_does_not(tmp_path):
     for name, head in {"a.csv": "1,2", "b.csv": "1,2", "c.csv": "0,0"}.items():
         (tmp_path / name).write_text(f"layer,head\n{head}\n")
     (first, by_lambda), moved, (changed, others) = map(keys, ("a.csv", "b.csv", "c.csv"))
-    assert (
-        moved == keys("a.csv", "other") == (first, by_lambda)
-        and not first & changed
-        and others == by_lambda
-    )
+    assert moved == keys("a.csv", "other") == (first, by_lambda)
+    assert not first & changed
+    assert others == by_lambda
 
 
 @pytest.mark.usefixtures("with_texts")

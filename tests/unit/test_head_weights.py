@@ -94,7 +94,8 @@ def test_a_gradient_is_the_slope_of_the_loss_of_each_example(lossy, tiny, corpus
                     slope = (3 * losses[0] - 4 * losses[1] + losses[2]) / (2 * STEP)
                     expected[layer, head] += abs(slope) * len(examples) / TRAIN
     some = expected > 0
-    assert int(some.sum()) == 3 and bool((actual > 0).all())
+    assert int(some.sum()) == 3
+    assert bool((actual > 0).all())
     torch.testing.assert_close(actual.double()[some], expected[some], rtol=0.05, atol=1e-5)
 
 

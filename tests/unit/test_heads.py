@@ -16,10 +16,8 @@ def test_the_heads_that_are_replaced_last_are_kept(tmp_path):
     ]
     heads = pd.DataFrame(rows)
     (file,) = write_kept_heads(heads, tmp_path / "kept")
-    assert (
-        file.name == "m-t-average-lambda-0.csv"
-        and file.read_text() == "layer,head\n0,1\n1,1\n0,2\n"
-    )
+    assert file.name == "m-t-average-lambda-0.csv"
+    assert file.read_text() == "layer,head\n0,1\n1,1\n0,2\n"
     (file,) = write_kept_heads(heads, tmp_path / "few", "1/7")
     assert file.read_text() == "layer,head\n"
     with input_error("no learned order"):

@@ -21,7 +21,8 @@ def test_bytes_come_back_as_the_matrices():
     matrices = matrices_of(constants, [0, SLOTS - 1])
     cells = cells_of(matrices).reshape(LAYERS, HEADS, SLOTS, SLOTS)
     never = constants.count.numpy() == 0
-    assert (cells[:, :, never] == NEVER).all() and (cells[:, :, ~never] <= STEPS).all()
+    assert (cells[:, :, never] == NEVER).all()
+    assert (cells[:, :, ~never] <= STEPS).all()
     largest = np.array(matrices["largest"]).reshape(LAYERS, HEADS, 1, 1)
     wrong = np.abs((cells / STEPS) ** 2 * largest - constants.mean.numpy()) / largest
     assert wrong[:, :, ~never].max() < 1 / 250 + 1e-3  # largest has four digits
@@ -36,7 +37,8 @@ def test_slots_in_most_use_are_carried_where_not_all_have_room():
     count = torch.minimum(use[:, None], use)
     constants = papa.Constants(torch.rand(2, 3, 5, 5).double() * count, count, 9)
     matrices = matrices_of(constants, [0, 4], maximum=4)
-    assert matrices["slots"] == [0, 1, 3, 4] and len(cells_of(matrices)) == 2 * 3 * 4 * 4
+    assert matrices["slots"] == [0, 1, 3, 4]
+    assert len(cells_of(matrices)) == 2 * 3 * 4 * 4
 
 
 @pytest.mark.parametrize(("fractions", "seed"), [(["1", "1/2"], 3), (["1", "0"], None)])
@@ -56,20 +58,21 @@ def test_a_map_has_lambda_of_the_first_seed_if_it_was_learned_and_the_averages(
         LAYERS,
         HEADS,
     ]
-    assert maps[0]["weights"] == weights and len(maps) == (2 if seed is None else 4)
+    assert maps[0]["weights"] == weights
+    assert len(maps) == (2 if seed is None else 4)
     made = [Path(job.output).stem for job in study.of_stage("average")]
-    assert list(sets) == [f"{name}:average" for name in made] and len(made) == 2
+    assert list(sets) == [f"{name}:average" for name in made]
+    assert len(made) == 2
 
 
 def test_heads_are_ranked_by_lambda(tmp_path):
     finished = write_results(tmp_path, ranking={"seeds": [3, 0]}, grids={})
     rows = heads_of(finished.jobs)
     of_one = rows[rows["model"].eq("small") & rows["task"].eq("first") & rows["seed"].eq(0)]
-    assert (
-        of_one["rank"].tolist() == list(range(LAYERS * HEADS))
-        and len(rows) == 2 * 2 * 2 * LAYERS * HEADS
-    )
+    assert of_one["rank"].tolist() == list(range(LAYERS * HEADS))
+    assert len(rows) == 2 * 2 * 2 * LAYERS * HEADS
     np.testing.assert_allclose(
         of_one["value"], [learned(0, head) for head in range(LAYERS * HEADS)]
     )
-    assert heads_of([]).empty and list(heads_of([])) == list(rows)
+    assert heads_of([]).empty
+    assert list(heads_of([])) == list(rows)

@@ -161,9 +161,8 @@ def test_a_run_downloads_what_its_jobs_read_once_and_checks_what_is_new(hub, tmp
     config = config_of(
         with_keys(CONFIG, keys | {"tasks.animals.label": "label", "tasks.animals.subset": ABSENT})
     )
-    assert (
-        model_source("tiny", config.models["tiny"], config.machine).folder == "" and not hub.asked
-    )
+    assert model_source("tiny", config.models["tiny"], config.machine).folder == ""
+    assert not hub.asked
     machine = fetch(config, config.machine, print)
     of_model = "config.json model.safetensors tokenizer.json tokenizer_config.json"
     files = (
@@ -177,7 +176,8 @@ def test_a_run_downloads_what_its_jobs_read_once_and_checks_what_is_new(hub, tmp
         f"download some/data@None: {files}",
         "verify some/data",
     }
-    assert set(hub.asked) == expected and len(hub.asked) == len(expected)
+    assert set(hub.asked) == expected
+    assert len(hub.asked) == len(expected)
     assert all(folder.endswith(COMMIT) for folder in machine.snapshots.values())
     hub.asked.clear()
     fetch(config, config.machine, print)
@@ -192,7 +192,8 @@ def test_a_run_downloads_what_its_jobs_read_once_and_checks_what_is_new(hub, tmp
     ]
     files = model_source("tiny", config.models["tiny"], machine)
     assert files == model_source("tiny", config.models["tiny"], Machine())
-    assert files.folder == machine.snapshots["model some/model@main"] and files.sizes == {
+    assert files.folder == machine.snapshots["model some/model@main"]
+    assert files.sizes == {
         "layers": 2,
         "hidden": 8,
     }
@@ -208,7 +209,8 @@ def test_what_is_in_the_mirror_is_never_downloaded(hub, tmp_path):
         "run.tasks": ["tags"],
     }
     config = config_of(with_keys(CONFIG, keys))
-    assert fetch(config, config.machine, print).snapshots == {} and not hub.asked
+    assert fetch(config, config.machine, print).snapshots == {}
+    assert not hub.asked
     away = config_of(with_keys(CONFIG, keys | {"hub_mirror": "~/mirror"}))
     with input_error(r"^hub_mirror: there is no folder '~/mirror' on this machine; correct"):
         assert away.machine
@@ -283,9 +285,11 @@ def test_rows_are_those_of_the_files_as_they_are_now(tmp_path, readme):
     machine = mirror(tmp_path, readme=readme)
     corpus = on_hub(validation="validation_matched" if readme else "validation")
     rows = load_splits(corpus, ["text"], machine)["validation"]
-    assert rows.table.to_pydict() == {"text": TEXTS} and rows.names == ["text", "label", "tags"]
+    assert rows.table.to_pydict() == {"text": TEXTS}
+    assert rows.names == ["text", "label", "tags"]
     rows = load_splits(corpus, None, machine)["train"]
-    assert rows.table["text"].to_pylist() == TEXTS and rows.class_names == {
+    assert rows.table["text"].to_pylist() == TEXTS
+    assert rows.class_names == {
         "label": ["no", "yes"],
         "tags": ["O", "X"],
     }
@@ -337,7 +341,8 @@ def test_digests_of_sources_are_those_of_their_content(hub, tmp_path):
 
 def test_places_of_a_model_in_their_order(hub, tmp_path):
     nowhere = model_source("small", MODEL, Machine())
-    assert nowhere.folder == "" and not nowhere.sizes
+    assert nowhere.folder == ""
+    assert not nowhere.sizes
     assert model_source("other", HubModel(hub="some/model"), Machine()).digest != nowhere.digest
     model_folder(hub.folder / "some/model")
     places = [download("model", "some/model", "abc")]
@@ -455,7 +460,9 @@ def test_an_index_lists_only_files_of_its_folder(tmp_path, listed):
 )
 def test_what_can_only_be_a_folder_is_never_asked_of_the_hub(monkeypatch, place):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    assert is_local(place) and not is_local("some/model") and not is_local("bert-base-uncased")
+    assert is_local(place)
+    assert not is_local("some/model")
+    assert not is_local("bert-base-uncased")
     with input_error("is neither a folder here, nor an id on the hub"):
         named(place)
 

@@ -148,11 +148,9 @@ def test_what_is_written_loads(here, monkeypatch, options, expected, written):
     config = loaded()
     text = (here / "papa.yaml").read_text()
     assert {path: value(config, path) for path in expected} == expected
-    assert (
-        written in text
-        and text.endswith("\n")
-        and not any(line != line.rstrip() for line in text.splitlines())
-    )
+    assert written in text
+    assert text.endswith("\n")
+    assert not any(line != line.rstrip() for line in text.splitlines())
     assert content["files"] == config["corpora"]["texts"]["files"]
 
 
@@ -177,7 +175,8 @@ def rows_in(path):
 )
 def test_rows_that_change_are_written_next_to_the_config(here, options, note, rows):
     said = init("held.yaml", *options.split()).stdout
-    assert note in said and "Not found" not in said
+    assert note in said
+    assert "Not found" not in said
     files = loaded("held.yaml")["corpora"]["texts"]["files"]
     assert files == {split: f"held.{split}.parquet" for split in ("train", "validation")}
     train, held = (rows_in(here / file) for file in files.values())
@@ -264,9 +263,8 @@ def test_values_of_a_data_set_end_no_comment_and_no_value(text):
 def test_what_is_wrong_is_one_sentence_and_nothing_is_written(here, arguments, expected):
     (here / "exists.yaml").write_text("name: mine\n")
     assert expected in refusal("init", *arguments.split())
-    assert (
-        not (here / "papa.yaml").exists() and (here / "exists.yaml").read_text() == "name: mine\n"
-    )
+    assert not (here / "papa.yaml").exists()
+    assert (here / "exists.yaml").read_text() == "name: mine\n"
 
 
 def test_a_config_elsewhere_runs_from_there(here, monkeypatch):

@@ -72,20 +72,19 @@ def test_every_file_says_what_made_it_and_whether_it_is_damaged(file, name):
     path = file(name)
     content = content_of(path)
     text = inspect(path).stdout
-    assert content["intact"] and content["bytes"] == path.stat().st_size
-    assert content["made"]["version"] == 1 and content["inputs"] == {"tokens": "0123456789abcdef"}
-    assert content["made"]["key"] == RECORD.key and torch.__version__.startswith(
-        content["packages"]["torch"]
-    )
+    assert content["intact"]
+    assert content["bytes"] == path.stat().st_size
+    assert content["made"]["version"] == 1
+    assert content["inputs"] == {"tokens": "0123456789abcdef"}
+    assert content["made"]["key"] == RECORD.key
+    assert torch.__version__.startswith(content["packages"]["torch"])
     for words in ("Intact", "tokens: 0123456789abcdef", "stage: average"):
         assert words in text
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     content = content_of(path, code=1)
-    assert (
-        content["intact"] is False
-        and REBUILD in content["damage"]
-        and "\n" not in content["damage"]
-    )
+    assert content["intact"] is False
+    assert REBUILD in content["damage"]
+    assert "\n" not in content["damage"]
     assert REBUILD in " ".join(inspect(path, code=1).stdout.split())
 
 
@@ -96,7 +95,8 @@ def test_results_show_their_claims_and_kept_heads(tmp_path):
     shown = inspect(study.folder, "--kept", tmp_path / "kept")
     assert " ".join(" ".join(sentences).split()) in " ".join(shown.stdout.split())
     kept = sorted(path.name for path in (tmp_path / "kept").iterdir())
-    assert kept and all(f"Kept heads: {tmp_path / 'kept' / name}" in shown.stdout for name in kept)
+    assert kept
+    assert all(f"Kept heads: {tmp_path / 'kept' / name}" in shown.stdout for name in kept)
     assert content_of(study.folder)["sentences"] == sentences
     (study.folder / "report/index.html").unlink()
     assert "finish its study with `papa run`" in refusal("inspect", study.folder)
@@ -105,9 +105,8 @@ def test_results_show_their_claims_and_kept_heads(tmp_path):
 def test_a_model_is_checked(tmp_path):
     write_model(tmp_path / "model")
     check = content_of(tmp_path / "model")
-    assert (check["form"], check["layers"], check["heads"]) == ("packed", 2, 2) and check[
-        "all"
-    ] < 1e-5
+    assert (check["form"], check["layers"], check["heads"]) == ("packed", 2, 2)
+    assert check["all"] < 1e-5
     (tmp_path / "model/modules.json").touch()
     shown = inspect(tmp_path / "model").stdout
     assert "2 × 2 (2)" in shown

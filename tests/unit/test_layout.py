@@ -103,7 +103,8 @@ def test_a_word_is_numbered_on_its_first_sub_token(tokenizer):
     (placed,) = place_texts(
         byte_tokenizer(*GPT2, add_prefix_space=True), [["ab", "c"]], None, slots=11
     )
-    assert placed.words == [0, -1, -1, 1, -1] and placed.slots == [
+    assert placed.words == [0, -1, -1, 1, -1]
+    assert placed.slots == [
         0,
         1,
         2,
@@ -203,7 +204,8 @@ def test_a_tokenizer_that_is_only_a_sentencepiece_file(tmp_path, monkeypatch):
     with input_error(f"^The tokenizer of m {said}"):
         tokenizer_of(str(tmp_path), "m")
     found = verify(str(tmp_path))
-    assert (found["kind"], found["form"]) == ("deberta-v2", "refused") and said in found["why"]
+    assert (found["kind"], found["form"]) == ("deberta-v2", "refused")
+    assert said in found["why"]
     (tmp_path / "tokenizer.json").touch()
     assert missing_packages(str(tmp_path)) is None
 
@@ -238,7 +240,8 @@ def test_a_token_without_an_embedding_and_words_without_a_token_are_said(
     rows = {"split": ["train"] * 2, "row": [3, 5]}
     said, table = tokenized(rows | {"words": [["a", "\u200d"], ["\u00ad"]]}, tmp_path)
     assert said.endswith("tokens ([UNK]). Warning: 2 words without a token became [UNK]")
-    assert table.select(["split", "row"]).to_pydict() == rows and table["words"][0].as_py() == [
+    assert table.select(["split", "row"]).to_pydict() == rows
+    assert table["words"][0].as_py() == [
         -1,
         0,
         1,
@@ -319,7 +322,8 @@ def test_tokens_have_facts_and_nothing_of_the_tasks(tmp_path, family):
         tokenize_corpus([changed])
     _, blocks = tokenized(texts, tmp_path, model, blocks=True)
     rows = read_facts(tmp_path / "tokens.parquet")["rows"]
-    assert rows["train"] == len(blocks) - 1 and blocks["row"].to_pylist()[-1] == 0
+    assert rows["train"] == len(blocks) - 1
+    assert blocks["row"].to_pylist()[-1] == 0
 
 
 LENGTHS = [(1, 1), (3, 9), (13, 2), (2, 17), (11, 11), (19, 19), (1, 30), (30, 1)]

@@ -71,18 +71,17 @@ def measured(model, folder, **settings):
 
 
 def test_a_study_has_claims_a_curve_heads_a_picture_and_a_page(study):
-    assert study.claims["margin"] == ["20%"] and str(study.claims) == repr(study.claims)
-    assert repr(study) == f"<papa.Study: {study.claims}>" and "<table" in study._repr_html_()
-    assert (
-        set(study.curve["fraction"]) == {"1", "1/2", "0"}
-        and study.curve["mean"].between(0, 1).all()
-    )
-    assert (
-        sorted(study.heads["rank"]) == list(range(len(study.heads)))
-        and study.heads["value"].between(0, 1).all()
-    )
+    assert study.claims["margin"] == ["20%"]
+    assert str(study.claims) == repr(study.claims)
+    assert repr(study) == f"<papa.Study: {study.claims}>"
+    assert "<table" in study._repr_html_()
+    assert set(study.curve["fraction"]) == {"1", "1/2", "0"}
+    assert study.curve["mean"].between(0, 1).all()
+    assert sorted(study.heads["rank"]) == list(range(len(study.heads)))
+    assert study.heads["value"].between(0, 1).all()
     assert study.heads.sort_values("rank")["value"].is_monotonic_increasing
-    assert study.plot().to_dict()["title"] and study.page.exists()
+    assert study.plot().to_dict()["title"]
+    assert study.page.exists()
 
 
 def test_finished_jobs_are_not_repeated(study, folder, tmp_path, monkeypatch):
@@ -93,8 +92,10 @@ def test_finished_jobs_are_not_repeated(study, folder, tmp_path, monkeypatch):
         "papa.commands.measure.run",
         lambda batch, *at: made.append(batch.rule) or run(batch, *at),
     )
-    assert measured(folder, study.folder).curve.equals(study.curve) and made == []
-    assert measured(folder, changed, margin=0.5).claims["margin"] == ["50%"] and made == ["report"]
+    assert measured(folder, study.folder).curve.equals(study.curve)
+    assert made == []
+    assert measured(folder, changed, margin=0.5).claims["margin"] == ["50%"]
+    assert made == ["report"]
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -117,7 +118,8 @@ def test_a_decoder_is_measured_by_its_own_head(decoder):
     )
     curve = study.curve.set_index(["constant", "fraction"])["mean"]
     assert study.config.tasks["next"].metric == "log_likelihood"
-    assert (curve < 0).all() and len(study.heads) == 12
+    assert (curve < 0).all()
+    assert len(study.heads) == 12
     place = study.folder
     assert place.exists()
     del study
@@ -163,7 +165,9 @@ def test_a_table_is_read_by_the_names_of_its_columns(kind, tmp_path):
     table = tables()[kind]
     data = _data_of(table, None, table, tmp_path, {"columns": ROLES})
     data.write()
-    assert data.columns == ROLES and data.metric == "accuracy" and data.training_rows == 60
+    assert data.columns == ROLES
+    assert data.metric == "accuracy"
+    assert data.training_rows == 60
     rows = read_file(tmp_path / "train.parquet")
     labels = rows.classes("mood", None, None)
     assert (rows.table.column("sentence").to_pylist(), [name for [name] in labels]) == texts_of(60)
@@ -171,7 +175,8 @@ def test_a_table_is_read_by_the_names_of_its_columns(kind, tmp_path):
         table, None, None, tmp_path, {"columns": ROLES, "hold_out": 0.5, "drop_empty": True}
     )
     sizes = [held.unwritten[split].table.num_rows for split in ("train", "validation")]
-    assert sizes == [30, 30] and held.notes[0].startswith("Dropped 0 of 60 rows of train,")
+    assert sizes == [30, 30]
+    assert held.notes[0].startswith("Dropped 0 of 60 rows of train,")
     with input_error("would be replaced"):
         _data_of(
             tmp_path / "train.parquet", None, None, tmp_path, {"columns": ROLES, "hold_out": 0.5}
@@ -185,19 +190,19 @@ def test_a_file_is_held_out_in_part_unless_another_is_next_to_it_and_its_classes
     tables()["frame"].assign(mood=[-1, 1] * 30).to_csv(tmp_path / "train.csv", index=False)
     data = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", options)
     rows = {split: read.table.to_pylist() for split, read in data.unwritten.items()}
-    assert (
-        len(rows["validation"]) == 12
-        and len({row["id"] for row in rows["train"] + rows["validation"]}) == 60
-    )
+    assert len(rows["validation"]) == 12
+    assert len({row["id"] for row in rows["train"] + rows["validation"]}) == 60
     assert data.labels == ["-1", "1"]
     shutil.copy(tmp_path / "train.csv", tmp_path / "validation.csv")
     data = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", options)
-    assert data.files["validation"] == str(tmp_path / "validation.csv") and not data.unwritten
+    assert data.files["validation"] == str(tmp_path / "validation.csv")
+    assert not data.unwritten
 
 
 def test_lists_of_words_are_measured_by_a_label_for_each_word(tmp_path):
     data = _data_of([["a", letter] for letter in WORDS], [["O", "B-X"]] * 8, None, tmp_path, {})
-    assert data.columns == {"words": "words", "label": "label"} and data.metric == "entity_f1"
+    assert data.columns == {"words": "words", "label": "label"}
+    assert data.metric == "entity_f1"
 
 
 def changed_texts(place, text, held_out=False):
@@ -320,8 +325,10 @@ def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(
     )
     monkeypatch.setattr("papa.run.start.fcntl.flock", no_locks)
     again = invoke("measure", folder, *options, "--json")
-    assert "offline" in again.stderr and "cannot be locked (none)" in again.stderr
-    assert json.loads(again.stdout)["margin"] == ["10%"] and ", probe" not in again.stderr
+    assert "offline" in again.stderr
+    assert "cannot be locked (none)" in again.stderr
+    assert json.loads(again.stdout)["margin"] == ["10%"]
+    assert ", probe" not in again.stderr
     assert read_table(tmp_path / "out/tables/summary.parquet").to_pandas()[
         "task"
     ].unique().tolist() == ["mood"]

@@ -164,10 +164,8 @@ def test_losses_are_summed_over_tokens_and_turned_round():
         ("perplexity", np.exp(7 / 4)),
     ):
         counts = MEASURES[metric].counts(outcomes)
-        assert (
-            counts.tolist() == [[6, 3], [1, 1]]
-            and float(MEASURES[metric].score(counts.sum(0))) == score
-        )
+        assert counts.tolist() == [[6, 3], [1, 1]]
+        assert float(MEASURES[metric].score(counts.sum(0))) == score
     assert pseudo_values(MEASURES["log_likelihood"], counts).mean() == pytest.approx(-7 / 4)
 
 

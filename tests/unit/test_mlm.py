@@ -84,9 +84,8 @@ def test_share_of_masked_tokens_and_what_becomes_of_them(masking):
     ids = torch.randint(0, MASK + 1, (1_000_003,))
     masks = masking.draw(ids, 5, 1)
     special = torch.isin(ids, torch.tensor([0, 1, 2, 3, MASK]))
-    assert not masks.chosen[special].any() and torch.equal(
-        masks.ids[~masks.chosen], ids[~masks.chosen]
-    )
+    assert not masks.chosen[special].any()
+    assert torch.equal(masks.ids[~masks.chosen], ids[~masks.chosen])
     open_to_choice = int((~special).sum())
     chosen = int(masks.chosen.sum())
     assert abs(chosen - 0.15 * open_to_choice) < 4 * math.sqrt(0.15 * 0.85 * open_to_choice)
@@ -102,16 +101,16 @@ def test_share_of_masked_tokens_and_what_becomes_of_them(masking):
         assert abs(int(place.sum()) - expected * chosen) < 4 * math.sqrt(
             expected * (1 - expected) * chosen
         )
-    assert (
-        int(read[other].min()) == 4 and int(read[other].max()) == MASK - 1
-    )  # none of them special
+    assert int(read[other].min()) == 4
+    assert int(read[other].max()) == MASK - 1  # none of them special
 
 
 def test_masks_follow_from_seed_and_epoch(masking):
     ids = torch.randint(4, MASK, (997,))
     first = masking.draw(ids, 7, 1)
     again = masking.draw(ids, 7, 1)
-    assert torch.equal(first.ids, again.ids) and torch.equal(first.chosen, again.chosen)
+    assert torch.equal(first.ids, again.ids)
+    assert torch.equal(first.chosen, again.chosen)
     for seed, epoch in ((7, 2), (8, 1), (1, 7), VALIDATION):
         assert not torch.equal(first.chosen, masking.draw(ids, seed, epoch).chosen)
 
@@ -130,10 +129,10 @@ def test_blocks_lose_no_token_and_fill_their_slots(masking_tokenizer):
     ]
     blocks = list(texts_in_blocks(masking_tokenizer, texts, 7))
     assert [number for block in blocks for number in block.ids[1:-1]] == stream
-    assert len(stream) % 5 and [len(block.ids) for block in blocks] == [7] * (len(stream) // 5) + [
-        len(stream) % 5 + 2
-    ]
-    assert blocks[0].slots == list(range(7)) and blocks[-1].slots == [
+    assert len(stream) % 5
+    assert [len(block.ids) for block in blocks] == [7] * (len(stream) // 5) + [len(stream) % 5 + 2]
+    assert blocks[0].slots == list(range(7))
+    assert blocks[-1].slots == [
         *range(len(stream) % 5 + 1),
         6,
     ]
@@ -146,7 +145,8 @@ def test_blocks_do_not_cross_splits(tokens):
     table = read_table(tokens)
     parts = Tokens.read(tokens)
     for part in parts.values():
-        assert part.lengths[:-1].eq(TEXT_SLOTS).all() and 2 < int(part.lengths[-1]) <= TEXT_SLOTS
+        assert part.lengths[:-1].eq(TEXT_SLOTS).all()
+        assert 2 < int(part.lengths[-1]) <= TEXT_SLOTS
     assert table.column("row").to_pylist() == [
         *range(len(parts["train"])),
         *range(len(parts["validation"])),
@@ -157,7 +157,8 @@ def test_blocks_do_not_cross_splits(tokens):
 def test_the_probe_is_the_papers_formula(inputs, size):
     embeddings = torch.randn(VOCABULARY, size)
     probe = MlmProbe(LAYERS + 1, HIDDEN, embeddings, "gelu", initializer_range=0.4)
-    assert not probe.bias.any() and (probe.projection is None) == (size == HIDDEN)
+    assert not probe.bias.any()
+    assert (probe.projection is None) == (size == HIDDEN)
     torch.nn.init.normal_(probe.bias)
     hidden = torch.randn(EXAMPLES, LAYERS + 1, SLOTS, HIDDEN)
     chosen = inputs["attention_mask"].bool() & (torch.rand(EXAMPLES, SLOTS) < 0.5)
@@ -206,7 +207,8 @@ def test_losses_and_gradients_are_those_of_all_logits_at_once(monkeypatch, count
         count, 64
     )
     assert not any(shape[1:] == (VOCABULARY,) for shape in kept if shape != embeddings.shape)
-    assert embeddings.grad is None and probe.embeddings.grad is None
+    assert embeddings.grad is None
+    assert probe.embeddings.grad is None
 
 
 def test_each_masked_token_has_its_loss_and_that_of_a_blind_guess(tiny, tokens, masking):
@@ -219,9 +221,8 @@ def test_each_masked_token_has_its_loss_and_that_of_a_blind_guess(tiny, tokens, 
     with torch.no_grad():
         objective.probe.bias.normal_()
     table = objective.table(objective.outcomes_on(states)).to_pandas()
-    assert list(table) == ["split", "example", "position", "loss", "trivial"] and set(
-        table["split"]
-    ) == {"validation"}
+    assert list(table) == ["split", "example", "position", "loss", "trivial"]
+    assert set(table["split"]) == {"validation"}
     ordinary = masking.ordinary.tolist()
     assert not set(ordinary) & set(masking.special.tolist()), (
         "what is never masked takes no share of the guess"
@@ -254,12 +255,12 @@ def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, tokens):
     train(tiny, tokens, "b", how=how)
     assert (tokens.parent / "a.parquet").read_bytes() == (tokens.parent / "b.parquet").read_bytes()
     assert first["nats"] + 0.1 < once["nats"] < math.log(VOCABULARY)
-    assert first["kept"] == first["heads"] == LAYERS * HEADS and first["curve"] != other["curve"]
+    assert first["kept"] == first["heads"] == LAYERS * HEADS
+    assert first["curve"] != other["curve"]
     same = ["example", "position", "trivial"]
     tables = [read_table(tokens.parent / f"{name}.parquet") for name in ("a", "c")]
-    assert (
-        tables[0].select(same) == tables[1].select(same) and tables[0]["loss"] != tables[1]["loss"]
-    )
+    assert tables[0].select(same) == tables[1].select(same)
+    assert tables[0]["loss"] != tables[1]["loss"]
     assert set(first["state"]) == {"dense.weight", "dense.bias", "bias"}
 
 
@@ -287,7 +288,8 @@ def test_every_family_learns_to_guess(family, tmp_path):
         once, run = (
             train(random, tokens, name, how=jobs.training(epochs=n), **replaced) for n in (1, 4)
         )
-        assert run["nats"] < once["nats"] - 0.1 and run["kept"] == (0 if replaced else run["heads"])
+        assert run["nats"] < once["nats"] - 0.1
+        assert run["kept"] == (0 if replaced else run["heads"])
         assert ("projection.weight" in run["state"]) == (family == "electra")
 
 

@@ -74,9 +74,8 @@ def stock_logits(tokens, example):
 def test_at_fraction_1_losses_are_those_of_the_stock_model(tokens):
     measured = measure(tokens, "original")
     assert list(measured) == ["split", "example", "position", "loss", "trivial"]
-    assert set(measured["split"]) == {"validation"} and set(measured["example"]) == set(
-        range(VALIDATION)
-    )
+    assert set(measured["split"]) == {"validation"}
+    assert set(measured["example"]) == set(range(VALIDATION))
     for example, rows in measured.groupby("example"):
         ids, logits = stock_logits(tokens, example)
         assert rows["position"].tolist() == list(range(1, len(ids)))
@@ -181,7 +180,8 @@ def test_floors_of_losses_are_the_zeros_or_else_a_guess_and_no_seed_is_needed(re
     measured = reliances(1.0, 3.0, 2.0)
     assert measured["metric"].eq(METRIC).all(), "a perplexity has no floors"
     row = measured.loc["average"]
-    assert row["status"] == SIGNIFICANT and row["reliance"] == pytest.approx(0.5, abs=0.01)
+    assert row["status"] == SIGNIFICANT
+    assert row["reliance"] == pytest.approx(0.5, abs=0.01)
     assert 0.4 < row["reliance_low"] < row["reliance"] < row["reliance_high"] < 0.6
     assert 1.97 * 0.1 * (0.5 / 200) ** 0.5 < row["half_width"] < 0.03, (
         "at least that of Student's t over texts"
@@ -192,9 +192,8 @@ def test_floors_of_losses_are_the_zeros_or_else_a_guess_and_no_seed_is_needed(re
     assert measured["status"].eq(why).all()
     assert measured["reliance"].isna().all()
     measured = effects_of([texts({ORIGINALS: np.ones(20)}, np.full(20, 5))])
-    assert (
-        measured["status"].tolist() == ["no context-free floor was measured"] and not recwarn.list
-    )
+    assert measured["status"].tolist() == ["no context-free floor was measured"]
+    assert not recwarn.list
 
 
 def test_neither_tokenizer_nor_model_needs_an_id_of_padding():
@@ -241,6 +240,7 @@ def test_few_logits_at_once_change_neither_losses_nor_the_gradient_of_a_batch(
         losses = objective.outcomes_on(states)["validation"]
         slopes = gate_slopes(decoder, constants, objective, ONE_BATCH)
         found.append((loss, mixing.grad, losses, slopes))
-    assert max(batches) <= 29 and len(objective.divided(torch.arange(TRAIN))) > 9
+    assert max(batches) <= 29
+    assert len(objective.divided(torch.arange(TRAIN))) > 9
     for whole, divided in zip(*found, strict=True):
         torch.testing.assert_close(divided, whole, rtol=1.3e-6, atol=1e-6)

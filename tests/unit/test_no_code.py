@@ -35,7 +35,8 @@ def trap(tmp_path, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda question="": questions.append(question) or "y")
     sprung = tmp_path / "sprung"
     yield Trap(sprung)
-    assert not sprung.exists() and not questions
+    assert not sprung.exists()
+    assert not questions
 
 
 class Trap:
@@ -118,7 +119,8 @@ def test_a_link_out_of_a_model_shows_nothing_of_the_file(folder, tmp_path, name)
     with pytest.raises(InputError) as refusal:
         papa.load_model(folder, device="cpu")
         tokenizer_of(str(folder))
-    assert "hunter2" not in str(refusal.value) and "\n" not in str(refusal.value)
+    assert "hunter2" not in str(refusal.value)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("with_data", [True, False])
@@ -141,9 +143,8 @@ def test_code_of_a_data_set(tmp_path, trap, with_data, code, named):
             "train"
         ].table.num_rows
     except InputError as refusal:
-        assert str(refusal).startswith(
-            "some/data, split train cannot be loaded"
-        ) and "\n" not in str(refusal)
+        assert str(refusal).startswith("some/data, split train cannot be loaded")
+        assert "\n" not in str(refusal)
 
 
 def test_pickles_in_a_table(tmp_path, trap):

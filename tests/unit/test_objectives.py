@@ -57,7 +57,8 @@ def test_a_loss_is_a_mean_over_predictions_however_examples_are_batched(made):
     shares = [share for _, share in weighted]
     in_parts = [sum(share * loss(part) for part, share in weighted) for loss in losses]
     torch.testing.assert_close(torch.stack(in_parts), torch.stack(whole), atol=0, rtol=1e-5)
-    assert sum(shares) == pytest.approx(1) and len(set(shares)) == 3
+    assert sum(shares) == pytest.approx(1)
+    assert len(set(shares)) == 3
     assert abs(whole[0] - whole[1]) > 1e-4, "attention changes the loss"
     parameters = list(objective.probe.parameters())  # none if the model's own head predicts
     slopes = [

@@ -41,7 +41,9 @@ def test_equal_weights_are_in_a_random_order_that_the_name_determines(tmp_path):
     for name in ("lambda-0", "lambda-1", "lambda-2"):
         heads = ranked(tmp_path, weights, name)
         assert heads == ranked(tmp_path, weights, name)
-        assert heads[0] == (2, 3) and heads[-1] == (0, 4) and len(set(heads)) == 21
+        assert heads[0] == (2, 3)
+        assert heads[-1] == (0, 4)
+        assert len(set(heads)) == 21
         assert heads[1:-1] != sorted(heads[1:-1])
         orders[name] = heads
     assert len({tuple(heads) for heads in orders.values()}) == 3
@@ -71,12 +73,11 @@ def test_seeds_are_compared_by_kendalls_tau():
     stability = stability_of(pd.DataFrame(rows))
     taus = stability.set_index(["order", "a", "b"])["tau"]
     assert taus["lambda", "0", "1"] == taus["gradient", "0", "1"] == pytest.approx((210 - 2) / 210)
-    assert (
-        taus["lambda", "1", "2"] == pytest.approx(kendalltau(one_swap, reverse).statistic)
-        and len(taus) == 4
-    )
+    assert taus["lambda", "1", "2"] == pytest.approx(kendalltau(one_swap, reverse).statistic)
+    assert len(taus) == 4
     first, second = table_of(stability).rows
-    assert first[:5] == ["Tags", "m", "average", "λ", "0, 1, 2"] and second[3:] == [
+    assert first[:5] == ["Tags", "m", "average", "λ", "0, 1, 2"]
+    assert second[3:] == [
         "gradient",
         "0, 1",
         *["0.99"] * 3,

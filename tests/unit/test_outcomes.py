@@ -86,21 +86,18 @@ def words(tmp_path):
 def test_words_get_their_marks_and_labels_and_units_their_place_in_the_corpus(words):
     assert words.items["subset"].tolist() == ["new", "", "new", "", "new"]
     masks = words.subsets()
-    assert (
-        [*masks] == [ALL, "new"]
-        and masks[ALL].all()
-        and masks["new"].tolist() == [True, False, True, False, True]
-    )
-    assert words.examples(masks["new"]) == 2 and (words.names, words.train_counts) == (
+    assert [*masks] == [ALL, "new"]
+    assert masks[ALL].all()
+    assert masks["new"].tolist() == [True, False, True, False, True]
+    assert words.examples(masks["new"]) == 2
+    assert (words.names, words.train_counts) == (
         tuple(NAMES),
         (5, 2, 1),
     )
     # so two tasks on one corpus are paired, though each has sentences without a label
     sample = words.sample("entity_f1", masks[ALL])
-    assert (
-        words.units(masks[ALL]).tolist() == sample.units.tolist() == [0, 2]
-        and sample.values.shape[1] == 2
-    )
+    assert words.units(masks[ALL]).tolist() == sample.units.tolist() == [0, 2]
+    assert sample.values.shape[1] == 2
     assert texts({ORIGINALS: [1.0, 2.0, 3.0]}, [5, 0, 7]).units(np.ones(12, bool)).tolist() == [
         0,
         2,
@@ -146,13 +143,9 @@ def test_losses_have_texts_as_units():
     metric = "negative_log_perplexity"
     outcomes = texts(nats, tokens, metric=metric)
     sample = outcomes.sample(metric, outcomes.subsets()[ALL])
-    assert (
-        sample.scores[0] == pytest.approx(-(tokens * (1 + wave)).sum() / tokens.sum())
-        and sample.trivial == -4.0
-    )
+    assert sample.scores[0] == pytest.approx(-(tokens * (1 + wave)).sum() / tokens.sum())
+    assert sample.trivial == -4.0
     assert sample.values.shape == (9, 30)
     reliance = effects_of([outcomes]).set_index("constant").loc["average"]
-    assert (
-        reliance["reliance"] == pytest.approx(0.5)
-        and reliance["reliance_low"] < 0.5 < reliance["reliance_high"]
-    )
+    assert reliance["reliance"] == pytest.approx(0.5)
+    assert reliance["reliance_low"] < 0.5 < reliance["reliance_high"]

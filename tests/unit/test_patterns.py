@@ -72,7 +72,8 @@ def test_a_band_has_an_offset_and_layers_and_heads_keep_their_places():
     places = [(row["layer"], row["head"], row["offset"]) for row in rows]
     assert places == [(0, 0, -2), (0, 1, -1), (0, 2, 0), (1, 0, 1), (1, 1, 2), (1, 2, 0)]
     for row in rows:
-        assert flags(row) == ["diagonal", "concentrated"] and row["dominant_rows"] == 1
+        assert flags(row) == ["diagonal", "concentrated"]
+        assert row["dominant_rows"] == 1
         # 11 text keys; the rows that look outside of the text have no key on the band, and do not count
         assert (row["diagonal_mass"], row["diagonal_lift"]) == pytest.approx((1, N - 2), rel=1e-6)
 
@@ -181,10 +182,13 @@ def test_the_table_its_sentence_and_the_pictures(tmp_path):
     words = (
         "5 heads: 40% diagonal, 20% mostly on special tokens, 80% with one dominant entry per row"
     )
-    assert section.alternative.endswith(words) and section.name == "patterns-tiny-texts"
+    assert section.alternative.endswith(words)
+    assert section.name == "patterns-tiny-texts"
     table = arrow_of(section.frame, section.columns)
-    assert table.column_names == list(COLUMNS) and table.num_rows == 5
-    assert section.facts["special"] == [0, 12] and section.facts["examples"] == TIMES
+    assert table.column_names == list(COLUMNS)
+    assert table.num_rows == 5
+    assert section.facts["special"] == [0, 12]
+    assert section.facts["examples"] == TIMES
     assert "| 0 | 0 | 1 | 11.00 | 1.00 |" in section.tables[1].markdown()
     (picture,) = section.chart.to_dict()["concat"]
     assert picture["title"] == "layer 0, head 4"

@@ -76,17 +76,17 @@ def test_the_table_has_texts_labels_subsets_and_clusters_of_the_same_rows(prepar
         "label t": [1, 0, 1, 0],
         "subset t": ["easy", "", "hard", "x"],
     }
-    assert table.to_pydict() == columns and [*texts_in(prepare.made.path)] == columns["first"]
+    assert table.to_pydict() == columns
+    assert [*texts_in(prepare.made.path)] == columns["first"]
     facts = prepare.made.facts
     assert facts["rows"] == facts["rows_available"] == {"train": 3, "validation": 1}
     assert facts["labels"] == {"t": {"names": ["no", "yes"], "train_counts": [1, 2]}}
-    assert facts["characters"] == {"train": 3, "validation": 1} and facts["warnings"] == []
+    assert facts["characters"] == {"train": 3, "validation": 1}
+    assert facts["warnings"] == []
     assert facts["sizes"]["train"] == {"words": 1, "design_effect": 1}
     by_column = prepare(rows, rows, corpus={"cluster": "document"})
-    assert (
-        by_column.column_names[-1] == "cluster"
-        and by_column["cluster"].to_pylist() == [0, 0, 1] * 2
-    )
+    assert by_column.column_names[-1] == "cluster"
+    assert by_column["cluster"].to_pylist() == [0, 0, 1] * 2
     assert prepare.made.facts["sizes"]["train"]["design_effect"] == pytest.approx(5 / 3)
     prepare(rows, corpus={"cluster": 3})
     assert prepare.made.facts["sizes"]["validation"]["design_effect"] == 3
@@ -202,7 +202,8 @@ def test_a_table_need_not_be_stored(tmp_path):
     (tmp_path / "a.txt").write_text("one text\nanother\n")
     corpus = corpus_of(files={"train": str(tmp_path / "a.txt")})
     made = prepared(corpus, {}, Machine(), tmp_path / "data", "c", save=False)
-    assert made.facts["rows"] == {"train": 2} and not (tmp_path / "data").exists()
+    assert made.facts["rows"] == {"train": 2}
+    assert not (tmp_path / "data").exists()
     assert table_of(corpus, tmp_path).facts == made.facts
 
 
@@ -210,11 +211,13 @@ def test_a_dataset_that_is_not_here_has_provisional_digests(tmp_path, capsys):
     corpus = corpus_of(hub="some/data", first="text", revision="abc")
     task = task_of(label="label")
     made = table_of(corpus, tmp_path, t=task)
-    assert made.facts["rows"] == {} and not Path(made.path).exists()
+    assert made.facts["rows"] == {}
+    assert not Path(made.path).exists()
     assert {*made.facts["digests"]["train"]} == {"first", "label t"}
     write_splits(tmp_path / "some/data", {"train": TEXT, "validation": TEXT})
     here = table_of(corpus, tmp_path, t=task)
-    assert here.key != made.key and here.facts["rows"] == {"train": 3, "validation": 3}
+    assert here.key != made.key
+    assert here.facts["rows"] == {"train": 3, "validation": 3}
     assert not capsys.readouterr().err, "no progress bars"
 
 
@@ -312,7 +315,8 @@ def test_blank_lines_of_running_text_are_left_out(tmp_path):
     blocks = corpus_of(files=files, first="text", blocks=True, train_limit=2)
     made = table_of(blocks, tmp_path)
     table = read_table(made.path)
-    assert table["row"].to_pylist()[2:] == [1, 3, 5] and len(set(table["row"].to_pylist()[:2])) == 2
+    assert table["row"].to_pylist()[2:] == [1, 3, 5]
+    assert len(set(table["row"].to_pylist()[:2])) == 2
     assert set(table["first"].to_pylist()) <= {"= a =", "b", "c"}
     assert made.facts["rows_available"] == {"train": 3, "validation": 3}
     assert made.facts["shared"] == {}, "lines of running text recur"
@@ -387,9 +391,8 @@ def test_a_label_that_only_the_limit_leaves_out_is_no_fault(prepare):
 def test_rows_with_the_same_value_share_a_cluster(prepare, train, validation, cluster, both):
     other = {"text": ["d", "e", "f"], "label": TEXT["label"], "doc": validation}
     table = prepare(TEXT | {"doc": train}, other, corpus={"cluster": "doc"})
-    assert (
-        table["cluster"].to_pylist() == cluster and table.schema.field("cluster").type == pa.int32()
-    )
+    assert table["cluster"].to_pylist() == cluster
+    assert table.schema.field("cluster").type == pa.int32()
     said = "In column doc, 2 of 3 validation rows have the cluster of a training row, so scores may be too high for new"
     assert [sentence.startswith(said) for sentence in prepare.made.warnings] == [True] * bool(both)
 

@@ -106,25 +106,27 @@ def test_nothing_is_loaded_and_only_the_script_of_the_report_may_run(page, writt
         assert (attributes.get("src") or "data:").startswith("data:"), tag
         assert (attributes.get("href") or "#").startswith(("#", "data:")), tag
     [policy] = [tag["content"] for _, tag in page.tags if tag.get("http-equiv")]
-    assert "default-src 'none'" in policy and "connect-src" not in policy and "eval" not in policy
+    assert "default-src 'none'" in policy
+    assert "connect-src" not in policy
+    assert "eval" not in policy
     data, script = page.scripts
     assert re.findall(r"'sha256-([^']+)'", policy) == [
         b64encode(sha256(script.encode()).digest()).decode()
     ]
-    assert (
-        data.startswith("{") and TITLE not in written and SUBSET not in written
-    )  # hostile names stay text
+    assert data.startswith("{")
+    assert TITLE not in written
+    assert SUBSET not in written  # hostile names stay text
     assert TITLE in {cell for lines in page.tables.values() for line in lines for cell in line}
     assert page.data["maps"][0]["title"].startswith(TITLE)
-    assert {tag for tag, _ in page.tags} & {"iframe", "object"} == set() and not page.open
+    assert {tag for tag, _ in page.tags} & {"iframe", "object"} == set()
+    assert not page.open
     assert "somewhere/on/this/machine" not in written
 
 
 def test_the_first_rows_are_shown_as_they_were_read_with_the_labels_of_each_task(page, study):
     header, *rows = page.tables["rows-texts"]
-    assert (
-        header == ["first", TITLE, "Second"] and [row[1:] for row in rows] == [[LABELS[0]] * 2] * 3
-    )
+    assert header == ["first", TITLE, "Second"]
+    assert [row[1:] for row in rows] == [[LABELS[0]] * 2] * 3
     assert [row[0] for row in rows] == [TEXTS[0], "**a line** and another", "word " * 23 + "wor …"]
     tasks = {
         name: task.model_copy(update={"title": "first"})
@@ -148,7 +150,9 @@ def test_the_conclusion_comes_first_then_its_table_and_notes_then_the_figure_of_
         "Each dot is a reliance",
     ]
     places = [page.words.index(" ".join(part.split())) for part in parts]
-    assert places == sorted(places) and len(sentences) <= 4 and len(notes) > 1
+    assert places == sorted(places)
+    assert len(sentences) <= 4
+    assert len(notes) > 1
     header, *lines = page.tables["claims-0"]
     assert header == [
         "line",
@@ -168,7 +172,8 @@ def test_where_no_probe_beats_the_majority_nothing_is_claimed_but_what_is_lost_i
     page = Page(page_of(write_results(tmp_path, {"second": NO_SKILL}, **SMALL)))
     why = f"the probe is not significantly better than the majority class, {LABELS[0]} (0.750)"
     said = f"Nothing is claimed, because no task can be tested. Not tested: Second ({why})."
-    assert said in page.words and "small loses 0.1 points of accuracy on Second" in page.words
+    assert said in page.words
+    assert "small loses 0.1 points of accuracy on Second" in page.words
     assert page.tables["claims-0"][-1][:2] == ["Second", "15 of 15"]
     assert "claims-1" not in page.tables
     # nor is there a section for the one dot of one model and one constant
@@ -208,7 +213,8 @@ def test_data_and_subsets_say_what_was_used_and_what_training_had_already(page):
 def test_same_results_give_the_same_page_and_a_report_that_was_interrupted_is_unfinished(
     study, written
 ):
-    assert page_of(study) == written and papa.load(study.folder).config == study.config
+    assert page_of(study) == written
+    assert papa.load(study.folder).config == study.config
     (averages, *_) = study.of_stage("average")
     path = Path(averages.output)
     intact = path.read_bytes()
@@ -232,10 +238,8 @@ def test_files_of_grids_that_are_no_longer_in_the_config_disappear(tmp_path):
     assert {path.suffix for path in tables.glob("ends.*")} == {".parquet", ".md", ".tex"}
     page_of(replace(finished, config=finished.config.model_copy(update={"grids": {}})))
     left = {path.name for path in tables.iterdir()}
-    assert (
-        not list(tables.glob("ends.*"))
-        and {"runs.parquet", "outcomes.parquet", "claims.json"} <= left
-    )
+    assert not list(tables.glob("ends.*"))
+    assert {"runs.parquet", "outcomes.parquet", "claims.json"} <= left
 
 
 def test_different_versions_of_packages_are_named():

@@ -68,7 +68,9 @@ def test_snakemake_is_given_the_workflow_the_config_and_all_further_options(
     assert {name: str(getattr(read, name)) for name in expected} == {
         name: str(expected[name]) for name in expected
     }
-    assert read.nolock and read.keep_incomplete and read.ignore_incomplete
+    assert read.nolock
+    assert read.keep_incomplete
+    assert read.ignore_incomplete
     assert ("--cores" in given[0]) == ("profile" not in words)
     said = refusal("run", "mine.yaml", "--cores", "0")
     assert "must be all, or a whole number" in said
@@ -80,7 +82,8 @@ def test_snakemake_is_given_the_workflow_the_config_and_all_further_options(
 def test_the_config_of_init_and_that_of_the_demo_need_no_name(given, here, command, config):
     (here / "papa.yaml").write_text("name: papa\n")
     invoke(command, "--dry-run")
-    assert given[0][given[0].index("--configfile") + 1] == config and given[0][-1] == "--dry-run"
+    assert given[0][given[0].index("--configfile") + 1] == config
+    assert given[0][-1] == "--dry-run"
     copied = {path.relative_to("data/demo") for path in Path("data/demo").rglob("*")}
     shipped = {
         path.relative_to(REPOSITORY / "data/demo") for path in (REPOSITORY / "data/demo").rglob("*")
@@ -148,7 +151,8 @@ def test_a_wrong_cache_and_a_wrong_config_are_refused_at_once(
     (here / "mine.yaml").write_text("name: &name [*name]\n" if value == "." else "name: mine\n")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv(variable, str(here / value))
-    assert said in refusal("run", "mine.yaml") and not given
+    assert said in refusal("run", "mine.yaml")
+    assert not given
 
 
 def test_plan_takes_the_keys_that_run_takes(here):

@@ -84,4 +84,5 @@ def test_a_claim_includes_those_before_it_and_all_tasks():
     largest = NormalLoss(0.7)
     assert p_values_of(claims) == [largest.p, largest.p, 1]
     assert corrected_margins([claims]) == [[largest.bound(0.95)] * 2 + [np.inf]]
-    assert corrected_p_values([[0.01, 0.02]]) == [[0.01, 0.02]] and corrected_p_values([]) == []
+    assert corrected_p_values([[0.01, 0.02]]) == [[0.01, 0.02]]
+    assert corrected_p_values([]) == []

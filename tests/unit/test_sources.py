@@ -113,7 +113,8 @@ def test_files_are_read_as_they_are_meant_or_refused_with_the_line(tmp_path, lin
         read = read_file(file, columns=given)
         read.check_header(name for name in read.names if name != "text")
         read.texts("text")
-    assert expected in str(caught.value) and str(file) in str(caught.value)
+    assert expected in str(caught.value)
+    assert str(file) in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["a.conll", "a.conllu"])
@@ -128,9 +129,8 @@ def test_words_of_conllu_are_the_numbered_tokens(tmp_path, name):
     ]
     (tmp_path / name).write_text("\n".join(lines))
     read = read_file(tmp_path / name)
-    assert read.names == "id words lemma upos xpos feats head deprel deps misc".split() and [
-        *read.lines
-    ] == [3, 8]
+    assert read.names == "id words lemma upos xpos feats head deprel deps misc".split()
+    assert [*read.lines] == [3, 8]
     assert read.table["words"].to_pylist() == [["a", "el"], ["New\u00a0York"]]
     assert read.table["upos"].to_pylist() == [["ADP", "DET"], ["PROPN"]]
 
@@ -174,9 +174,11 @@ def test_files_of_every_form_contain_the_same_rows(tmp_path, form):
         for text, label in zip(TEXTS, ["yes", "no", "yes"], strict=True)
     ]
     rows = read_file(rows_of(tmp_path / f"a.{form}", records))
-    assert rows.table.to_pylist() == records and rows.names == ["text", "label"]
+    assert rows.table.to_pylist() == records
+    assert rows.names == ["text", "label"]
     wanted = read_file(tmp_path / f"a.{form}", ["label", "no such column"])
-    assert wanted.table.to_pydict() == {"label": ["yes", "no", "yes"]} and wanted.names == [
+    assert wanted.table.to_pydict() == {"label": ["yes", "no", "yes"]}
+    assert wanted.names == [
         "text",
         "label",
     ]
@@ -280,7 +282,9 @@ def test_pairs_with_the_same_first_text_are_held_out_together():
     splits = {"train": Columns("pairs", table, ["a", "b"])}
     changed, _ = Wanted(hold_out="1/5").changed(splits, {"first": "a", "second": "b"})
     train, held = (set(columns.table["a"].to_pylist()) for columns in changed.values())
-    assert len(held) == 2 and len(train) == 8 and not held & train
+    assert len(held) == 2
+    assert len(train) == 8
+    assert not held & train
 
 
 @pytest.mark.parametrize(
@@ -310,7 +314,8 @@ def test_training_keeps_every_label_that_is_not_listed(labels, listed, note):
         return
     changed, [said] = wanted.changed(splits, roles)
     train, held = ([*map(str, rows.table["label"].to_pylist())] for rows in changed.values())
-    assert note in said and sorted(train + held) == sorted(map(str, labels))
+    assert note in said
+    assert sorted(train + held) == sorted(map(str, labels))
     assert bool(listed) == bool({*held} - {*train})
 
 
@@ -415,7 +420,8 @@ def test_a_file_is_read_once_for_all_its_slices(monkeypatch, tmp_path):
     assert [len(rows.table) for rows in load_splits(corpus, ["text"], Machine()).values()] == [
         2,
         1,
-    ] and read == [file]
+    ]
+    assert read == [file]
 
 
 @pytest.mark.parametrize("change", ["in place", "moved over", "with its old time"])

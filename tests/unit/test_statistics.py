@@ -87,7 +87,8 @@ def test_the_variance_of_two_ways_is_the_classical_one():
     spread = spread_of(table[None, None])
     # mean squares, worked out on paper: of rows, of columns, and of what is left
     assert spread.squares[:, 0, 0] * 12 == pytest.approx(np.array([4, 18, 3]))
-    assert spread.freedoms.tolist() == [2, 3, 6] and spread.signs.tolist() == [1, 1, -1]
+    assert spread.freedoms.tolist() == [2, 3, 6]
+    assert spread.signs.tolist() == [1, 1, -1]
     assert spread.estimate([1.0]).variance == pytest.approx((4 + 18 - 3) / 12)
     # two seeds that only differ in their effect on examples: the sum is less than what only examples explain
     swapped = np.array([[5.0, 7.0, 6.0, 2.0], [7.0, 5.0, 2.0, 6.0]])
@@ -196,7 +197,9 @@ def errors(seeds):
 @pytest.mark.parametrize("seeds", [3, 5, 10])
 def test_no_share_of_seeds_makes_tests_err_more_often_than_they_say(seeds):
     one_sided, two_sided = errors(seeds)
-    assert max(one_sided) < 0.0505 and max(two_sided) < 0.0535 and min(one_sided) > 0.03
+    assert max(one_sided) < 0.0505
+    assert max(two_sided) < 0.0535
+    assert min(one_sided) > 0.03
 
 
 def test_that_none_of_few_examples_differs_is_no_proof():
@@ -223,8 +226,11 @@ UNBOUNDED = (-math.inf, math.inf, math.inf)
 def test_one_seed_or_one_example_has_no_bounds(sizes):
     spread = spread_of(crossed(11, sizes), 1.0)
     estimate = spread.estimate(LOST)
-    assert estimate.interval()[1:] == UNBOUNDED and not spread.known
-    assert not estimate.freedom and math.isnan(estimate.p()) and not estimate.above()
+    assert estimate.interval()[1:] == UNBOUNDED
+    assert not spread.known
+    assert not estimate.freedom
+    assert math.isnan(estimate.p())
+    assert not estimate.above()
     assert spread.ratio([1, -1], [1, 0])[1:] == UNBOUNDED
     assert estimate.minus(Estimate(0.0, 1.0, 3.0, {})).interval().high == math.inf
     # tasks are known only if each has several units
@@ -235,8 +241,11 @@ def test_one_seed_or_one_example_has_no_bounds(sizes):
 def test_what_is_known_has_an_interval_of_no_width_and_a_share_of_nothing_has_no_bounds():
     equal = spread_of(np.full((2, 2, 3, 10), 0.5))
     estimate = equal.estimate([1, 0])
-    assert estimate.interval() == (0.5, 0.5, 0.5, 0.5) and estimate.p() == 0 and estimate.above()
-    assert set(estimate.shares.values()) == {0.0} and equal.estimate(LOST).p() == 1
+    assert estimate.interval() == (0.5, 0.5, 0.5, 0.5)
+    assert estimate.p() == 0
+    assert estimate.above()
+    assert set(estimate.shares.values()) == {0.0}
+    assert equal.estimate(LOST).p() == 1
     constant = spread_of(
         np.broadcast_to(np.array([0.1, 0.7, 0.4])[:, None, None, None], (3, 1, 3, 7))
     )
@@ -246,7 +255,8 @@ def test_what_is_known_has_an_interval_of_no_width_and_a_share_of_nothing_has_no
     assert ratio == pytest.approx(Interval(0.5, 0.5, 0.5, 0.5))
     values[1] = values[0]  # context_free probes predict the same as the original
     ratio = spread_of(values, 1.0).ratio([1, 0, -1], [1, -1, 0])
-    assert math.isnan(ratio.mean) and ratio[1:] == UNBOUNDED
+    assert math.isnan(ratio.mean)
+    assert ratio[1:] == UNBOUNDED
     values[1] += np.random.default_rng(0).normal(size=values[1].shape)
     assert spread_of(values, 1.0).ratio([1, 0, -1], [1, -1, 0])[1:] == UNBOUNDED
 
@@ -352,8 +362,11 @@ def test_few_claims_are_wrong_and_most_intervals_hold_the_reliance(world):
     """Several floors are equally high, and the true reliance is the margin against each of them."""
     size = Size(3, 200, resamples=5 if world.rows else 0)
     rates = rates_of(batch((Case((replace(world, reliance=MARGIN),), size), 300, (18,))))
-    assert rates.wrong <= 0.08 and rates.held >= 0.9 and rates.counts > 0.95
-    assert rates.in_points_wrong <= 0.08 and rates.lost_held >= 0.9
+    assert rates.wrong <= 0.08
+    assert rates.held >= 0.9
+    assert rates.counts > 0.95
+    assert rates.in_points_wrong <= 0.08
+    assert rates.lost_held >= 0.9
     assert rates_of(batch((Case((world,), size), 50, (19,)))).claimed > 2 * rates.wrong
 
 
@@ -361,8 +374,10 @@ def test_few_claims_in_points_are_wrong_where_attention_contributes_nothing():
     """A probe at chance loses nothing, so it must not pass; see `Claim.p`."""
     size = Size(3, 200)
     at_margin = rates_of(batch((Case((replace(NOTHING, reliance=MARGIN),), size), 300, (20,))))
-    assert at_margin.in_points_wrong <= 0.08 and at_margin.lost_held >= 0.9
+    assert at_margin.in_points_wrong <= 0.08
+    assert at_margin.lost_held >= 0.9
     without_loss = rates_of(batch((Case((NOTHING,), size), 50, (21,))))
-    assert without_loss.in_points > 2 * at_margin.in_points_wrong and not without_loss.claimed
+    assert without_loss.in_points > 2 * at_margin.in_points_wrong
+    assert not without_loss.claimed
     at_chance = rates_of(batch((Case((CHANCE,), size), 300, (22,))))
     assert at_chance.in_points == at_chance.in_points_wrong <= 0.08

@@ -54,7 +54,8 @@ JOB = "import subprocess; subprocess.Popen(['sleep', '60'], start_new_session=Tr
 )
 def test_the_exit_code_is_that_of_a_stop_whatever_the_stopped_work_does(ending, work, given, code):
     printed, ended = stopped(WORK.format(ending=ending).replace(*work), given)
-    assert printed[-1].startswith("Stopped.") and ended == code
+    assert printed[-1].startswith("Stopped.")
+    assert ended == code
 
 
 def test_a_signal_while_the_process_exits_is_ignored():
@@ -66,7 +67,8 @@ def test_a_signal_while_the_process_exits_is_ignored():
             process.send_signal(INT)
     process.send_signal(INT)
     printed, _ = process.communicate(timeout=30)
-    assert printed == "" and process.returncode == 130
+    assert printed == ""
+    assert process.returncode == 130
 
 
 def test_a_handler_imports_nothing():

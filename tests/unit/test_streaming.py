@@ -127,9 +127,8 @@ def test_the_model_drops_while_a_probe_trains_and_not_while_it_is_scored(
     monkeypatch.setattr(papa.Model, "run", run)
     first, again = (stages.streamed(variant, encoder_dropout=True) for _ in range(2))
     assert set(asked) == {(True, False), (False, True)}
-    assert first[0] == again[0] and all(
-        torch.equal(first[1][name], again[1][name]) for name in first[1]
-    )
+    assert first[0] == again[0]
+    assert all(torch.equal(first[1][name], again[1][name]) for name in first[1])
     assert first[0]["curve"] != plain["curve"]
 
 

@@ -43,10 +43,12 @@ def loaded(study):
 
 def test_tables_are_those_in_the_folder(study, loaded):
     claims = read_json(study.folder / "tables/claims.json")
-    assert loaded.claims == claims and "11 of 600 rows" in str(loaded.claims)
+    assert loaded.claims == claims
+    assert "11 of 600 rows" in str(loaded.claims)
     assert str(loaded.claims).startswith(" ".join(claims["sentences"]))
     outcomes = read_table(study.folder / "tables/outcomes.parquet").to_pandas()
-    assert loaded.outcomes.equals(outcomes) and loaded.page == study.folder / "report/index.html"
+    assert loaded.outcomes.equals(outcomes)
+    assert loaded.page == study.folder / "report/index.html"
     reliances = loaded.reliance[loaded.reliance["subset"].isna()].set_index(["line", "task"])[
         "reliance"
     ]
@@ -58,7 +60,8 @@ def test_tables_are_those_in_the_folder(study, loaded):
 
 def test_a_study_of_several_models_and_tasks_names_them(loaded):
     curve = loaded.curve
-    assert set(curve["model"]) == {"small", "other"} and set(curve["task"]) == {"first", "second"}
+    assert set(curve["model"]) == {"small", "other"}
+    assert set(curve["task"]) == {"first", "second"}
     weights = loaded.heads.set_index(["model", "task", "constant", "seed", "layer", "head"])[
         "value"
     ].sort_index()
@@ -122,23 +125,21 @@ def test_notes_on_data_are_cut_texts_and_f1_of_the_more_frequent_class(cut, list
     config = SimpleNamespace(tasks=tasks, pairs=[("m", "t")])
     laid_out = {("m", "texts"): {"unknown": {"train": sum(cut[2:])}} if cut[2:] else {}}
     said = " ".join(data_notes(config, facts, pd.DataFrame(rows), laid_out))
-    assert expected in said and bool(said) == bool(expected)
+    assert expected in said
+    assert bool(said) == bool(expected)
 
 
 def test_a_saved_study_needs_nothing_else(study, loaded, tmp_path):
     page = loaded.save(tmp_path / "saved")
-    assert (
-        page == tmp_path / "saved/report/index.html" and page.read_text() == loaded.page.read_text()
-    )
+    assert page == tmp_path / "saved/report/index.html"
+    assert page.read_text() == loaded.page.read_text()
     with input_error("saved exists"):
         loaded.save(tmp_path / "saved")
     moved = shutil.move(tmp_path / "saved", tmp_path / "moved")
     again = papa.load(moved)
-    assert (
-        again.summary.equals(loaded.summary)
-        and again.heads.equals(loaded.heads)
-        and again.claims == loaded.claims
-    )
+    assert again.summary.equals(loaded.summary)
+    assert again.heads.equals(loaded.heads)
+    assert again.claims == loaded.claims
     np.testing.assert_array_equal(again.constants("second", "other").mean, averages().mean)
     shutil.rmtree(tmp_path / "moved/averages")
     with input_error("are missing; run the study again to compute them"):

@@ -93,10 +93,8 @@ def test_runs_become_one_row_per_metric_and_subset():
     about = {"task": "pos", "model": "tiny", "metric": "f1", "subset": ["a", "a", "", "", "b", "b"]}
     outcomes = labelled(right, gold=[0, 0, 0, 1, 1, 1], **about)
     table = collect_runs([run_record("pos", "1/2", 1)], [outcomes], {"pos": "POS"})
-    assert (
-        list(table.columns) == list(RUN_COLUMNS)
-        and without_draws(table)["order"].tolist() == ["lambda"] * 4
-    )
+    assert list(table.columns) == list(RUN_COLUMNS)
+    assert without_draws(table)["order"].tolist() == ["lambda"] * 4
     assert table[["metric", "main", "subset", "score", "examples"]].to_numpy().tolist() == [
         ["f1", True, "all", pytest.approx(4 / 6), 6],
         ["accuracy", False, "all", pytest.approx(4 / 6), 6],
@@ -211,7 +209,8 @@ def test_the_end_of_a_run_prints_claims_and_caveats(tmp_path, capsys):
     print_results(tmp_path)
     text = " ".join(capsys.readouterr().out.split())
     assert "Much is lost. line" in text
-    assert "m 8 of 24 - Rows are also in training." in text and text.endswith("report/index.html")
+    assert "m 8 of 24 - Rows are also in training." in text
+    assert text.endswith("report/index.html")
 
 
 def test_bad_tables_are_named(tmp_path):

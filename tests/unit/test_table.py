@@ -37,12 +37,12 @@ def test_latex_is_ready_to_paste():
         r"\bottomrule",
     ]
     end = lines.index(r"\end{tabular}")
-    assert lines[-1] == r"\end{table}" and "|" not in "".join(lines) and "".join(lines).isascii()
+    assert lines[-1] == r"\end{table}"
+    assert "|" not in "".join(lines)
+    assert "".join(lines).isascii()
     rows = [line for line in lines[6 : end - 1] if "rule" not in line]
-    assert (
-        all(len(re.findall(r"(?<!\\)&", line)) == 1 for line in rows)
-        and r"\textbf{b} & 1 \\" in rows
-    )
+    assert all(len(re.findall(r"(?<!\\)&", line)) == 1 for line in rows)
+    assert r"\textbf{b} & 1 \\" in rows
     for line in lines[3:]:
         plain = re.sub(r"\\[&%$#_{}\\]", "", line)
         assert (
@@ -91,7 +91,8 @@ def test_a_page_and_a_terminal_get_the_same_text(tmp_path):
 def test_names_stay_readable_next_to_many_numbers():
     cells = {f"1/{number}": ["0.896 ±.043"] for number in range(1, 8)}
     shown = printed(Table("", pd.DataFrame({"task": ["Names in context"]} | cells), 1))
-    assert "Names in context" in shown and shown.count("0.896") == shown.count("±.043") == 7
+    assert "Names in context" in shown
+    assert shown.count("0.896") == shown.count("±.043") == 7
 
 
 def test_a_narrow_terminal_breaks_no_word_and_leaves_out_no_column():

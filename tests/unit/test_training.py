@@ -41,7 +41,9 @@ def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, corpus, dat
     again = run("b", 1)
     other = run("c", 2)
     losses = first["curve"]
-    assert losses[-1] < losses[0] / 2 and len(losses) == 15 and losses != other["curve"]
+    assert losses[-1] < losses[0] / 2
+    assert len(losses) == 15
+    assert losses != other["curve"]
     assert first == again == {"kept": LAYERS * HEADS, "heads": LAYERS * HEADS, "curve": losses}
     assert (corpus / "a.parquet").read_bytes() == (corpus / "b.parquet").read_bytes()
 
@@ -92,9 +94,8 @@ def test_batches_and_sentences_without_a_labelled_word_count_nothing(
     )
     loss = objective.loss(objective.batch(torch.tensor([1, 3])), torch.zeros(0, LAYERS + 1, 35))
     loss.backward()
-    assert loss.item() == 0 and not any(
-        values.grad.any() for values in objective.probe.parameters()
-    )
+    assert loss.item() == 0
+    assert not any(values.grad.any() for values in objective.probe.parameters())
 
 
 @jobs.TEXTS
@@ -142,7 +143,8 @@ def test_outcomes_are_what_the_probe_makes_of_each_example(tiny, corpus, data, m
     assert table.column_names == ["split", *keys, "predicted"]
     assert list(zip(*(table.column(key).to_pylist() for key in keys), strict=True)) == rows
     predicted = given.argmax(-1).tolist()
-    assert table.column("predicted").to_pylist() == predicted and len(set(predicted)) == 2
+    assert table.column("predicted").to_pylist() == predicted
+    assert len(set(predicted)) == 2
     labels = read_table(data["labels"])["label t"].to_pylist()[TRAIN:]
     gold = [labels[row[0]][row[1]] if of_words else labels[row[0]] for row in rows]
     right = [label == other for label, other in zip(predicted, gold, strict=True)]
@@ -155,7 +157,8 @@ def test_lambda_is_learned_and_heads_are_replaced_from_the_smallest_up(tiny, cor
     jobs.average(tiny, data["tokens"], average)
     jobs.learn(tiny, lambdas, seed=3, constants=average, **data)
     table = read_table(lambdas).to_pandas()
-    assert len(table) == 3 * LAYERS * HEADS and table.value.between(0, 1).all()
+    assert len(table) == 3 * LAYERS * HEADS
+    assert table.value.between(0, 1).all()
     assert table[table.epoch == 3].value.std() > 0.01
     settings = jobs.variant_of("average/lambda-3/kept-1of2")
     ordered = ordered_heads(

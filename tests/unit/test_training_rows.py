@@ -19,20 +19,16 @@ from papa.stages import OfTask
 
 def test_samples_are_drawn_with_replacement_and_by_cluster():
     one, two = (drawn_rows(torch.arange(103), sample).tolist() for sample in (1, 2))
-    assert (
-        len(one) == len(two) == 103
-        and one != two
-        and one == drawn_rows(torch.arange(103), 1).tolist()
-    )
+    assert len(one) == len(two) == 103
+    assert one != two
+    assert one == drawn_rows(torch.arange(103), 1).tolist()
     assert 55 < len(set(one)) < 75, "a draw has about 63% of the rows"
     clusters = torch.tensor([7, 7, 3, 7, 3, 5])  # of any size, in any order
     for number in range(1, 9):
         times = drawn_rows(clusters, number).bincount(minlength=6).tolist()
-        assert (
-            times[0] == times[1] == times[3]
-            and times[2] == times[4]
-            and times[0] + times[2] + times[5] == 3
-        )
+        assert times[0] == times[1] == times[3]
+        assert times[2] == times[4]
+        assert times[0] + times[2] + times[5] == 3
 
 
 def between(scores):

@@ -49,8 +49,6 @@ def test_a_point_of_a_grid_names_only_what_it_needs(fraction, path):
     variant = Variant.of(
         Constant.parse("toeplitz-trained"), Order.parse("lambda-reversed-2"), fraction
     )
-    assert (
-        variant.path == path
-        and variant.trained == (fraction != "1")
-        and (variant == ORIGINAL) == (fraction == "1")
-    )
+    assert variant.path == path
+    assert variant.trained == (fraction != "1")
+    assert (variant == ORIGINAL) == (fraction == "1")

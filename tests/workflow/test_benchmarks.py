@@ -122,11 +122,9 @@ def test_probes_that_are_trained_at_once_are_those_that_papa_trains(case):
 @pytest.mark.slow
 def test_intervals_cover_the_choice_of_training_rows_if_probes_are_trained_on_samples():
     _, held = coverage.coverage(coverage.Case(), 60)
-    assert (
-        max(held[0][:2]) < 0.88
-        and min(*held[5][:2], *held[10][:2]) >= 0.9
-        and held[0][2] > 0.12 > held[5][2]
-    )
+    assert max(held[0][:2]) < 0.88
+    assert min(*held[5][:2], *held[10][:2]) >= 0.9
+    assert held[0][2] > 0.12 > held[5][2]
 
 
 @pytest.mark.parametrize("way", [[], ["--own-code"]])
@@ -139,9 +137,9 @@ def test_large_models_are_compared_with_the_stock_model(capsys, monkeypatch, way
         line.split("|") for line in capsys.readouterr().out.splitlines() if line.startswith("| 2 ×")
     ]
     names = [row[2].strip() for row in rows]
-    assert (
-        names == names[:7] * 4 and names[0] == "stock" and names[5] == "λ step"
-    )  # two models, two kinds of lengths
+    assert names == names[:7] * 4
+    assert names[0] == "stock"
+    assert names[5] == "λ step"  # two models, two kinds of lengths
     assert all(float(row[3].replace(",", "")) > 0 for row in rows)
 
 

@@ -53,16 +53,17 @@ def test_a_decoder_goes_through_the_workflow(workflow):
     assert read_facts(path)["style"] == "contiguous"
     assert all(row == list(range(len(row))) for row in tokens["slots"].to_pylist())
     summary = read_table(results / "tables/summary.parquet").to_pandas()
-    assert set(summary["fraction"]) == {"1", "1/2", "0"} and summary["mean"].notna().all()
+    assert set(summary["fraction"]) == {"1", "1/2", "0"}
+    assert summary["mean"].notna().all()
     direct = summary[summary["task"].ne("animals")]
-    assert (direct["seeds"] == 1).all() and direct.query("metric == 'log_likelihood'")[
-        "half_width"
-    ].notna().all()
+    assert (direct["seeds"] == 1).all()
+    assert direct.query("metric == 'log_likelihood'")["half_width"].notna().all()
     assert set(direct["metric"]) == {"log_likelihood", "perplexity"}
     runs = read_table(results / "tables/runs.parquet").to_pandas().query("task == 'next'")
     assert set(runs["seed"]) == {0}
     claims = json.loads((results / "tables/claims.json").read_text())
-    assert "next" in str(claims["sentences"]) and "based on 2 seeds" in claims["notes"][0]
+    assert "next" in str(claims["sentences"])
+    assert "based on 2 seeds" in claims["notes"][0]
     assert workflow.planned(config) == {}
     # its own head has no seed, so a further seed trains only probes
     assert "probe_encoder" not in workflow.planned(with_keys(config, {"run.seeds": [1, 2, 3]}))
@@ -97,7 +98,8 @@ def test_every_order_is_in_the_report_and_is_compared(fresh_copy):
         assert len(of_task) == heads * len(ORDERS)
         for _, order in of_task.groupby("order"):
             values = order.sort_values("rank")["value"].tolist()
-            assert values == sorted(values) and len(set(values)) > 1
+            assert values == sorted(values)
+            assert len(set(values)) > 1
     claims = json.loads((results / "tables/claims.json").read_text())
     assert {claim["order"] for claim in claims["claims"]} == set(ORDERS)
     assert "gradient" in (results / "report/index.html").read_text()

@@ -467,7 +467,8 @@ def test_only_what_an_edit_changes_is_computed(computed_copy, edit, condition):
 @pytest.mark.usefixtures("no_figures", "files")
 def test_states_that_are_not_kept_are_gone_and_change_no_number():
     one, two = ({**CONFIG, "keep_hidden_states": keep} for keep in (True, False))
-    assert finish(one, Path("kept")) is None and finish(two, Path("gone")) is None
+    assert finish(one, Path("kept")) is None
+    assert finish(two, Path("gone")) is None
     assert [len([*Path(name).glob("states/*.hidden")]) for name in ("kept", "gone")] == [6, 0]
     assert tables_in(Path("kept")) == tables_in(Path("gone"))
     assert not unneeded(Path("kept"))
@@ -481,7 +482,8 @@ def test_a_run_with_nothing_to_do_makes_its_plan_that_of_its_folder_again(monkey
     Plan(other, Path("results/walk")).write()
     assert unneeded(Path("results"))
     again = planned(with_keys(CONFIG, {"run.seeds": [1]}), workflow_of())
-    assert not again.plan.missing and not unneeded(Path("results"))
+    assert not again.plan.missing
+    assert not unneeded(Path("results"))
 
 
 @pytest.mark.usefixtures("files")
@@ -500,7 +502,8 @@ def test_studies_that_share_a_cache_through_a_link_keep_each_others_files():
     shutil.rmtree("b/results/walk")
     unwanted = unneeded(Path("b/results"))
     probes = [path.name for path in unwanted if path.parent.name == "probe"]
-    assert len(probes) == 6 and all("-2-" in name for name in probes)
+    assert len(probes) == 6
+    assert all("-2-" in name for name in probes)
     prune(Path("b/results"), list(unwanted))
     assert not unneeded(Path("a/results"))
     kept = Plan(config_of(with_keys(CONFIG, {"run.seeds": [1]})), Path("a/results/walk"))
@@ -520,7 +523,8 @@ def test_states_stay_for_readers_that_another_run_has_added():
         run(batch, "s")
     plan_of(two, Path("s")).write()
     run(last, "s")
-    assert Path(last.jobs[0].reads["states"]).exists() and finish(two, Path("s")) is None
+    assert Path(last.jobs[0].reads["states"]).exists()
+    assert finish(two, Path("s")) is None
 
 
 @pytest.mark.usefixtures("no_figures", "files")
@@ -531,13 +535,13 @@ def test_the_report_follows_names_and_deleted_files():
     assert finish(with_keys(CONFIG, keys | {"models": paths}), Path("s")) is None
     swapped = with_keys(CONFIG, keys | {"models": {"a": paths["b"], "b": paths["a"]}})
     rules = [batch.rule for batch in plan_of(swapped, Path("s")).missing]
-    assert (
-        rules == ["report"] and finish(swapped, Path("s")) is finish(swapped, Path("fresh")) is None
-    )
+    assert rules == ["report"]
+    assert finish(swapped, Path("s")) is finish(swapped, Path("fresh")) is None
     expected = tables_in(Path("fresh"))
     assert tables_in(Path("s")) == expected
     Path("s/tables/summary.parquet").unlink()
-    assert finish(swapped, Path("s")) is None and tables_in(Path("s")) == expected
+    assert finish(swapped, Path("s")) is None
+    assert tables_in(Path("s")) == expected
 
 
 @pytest.mark.usefixtures("files")

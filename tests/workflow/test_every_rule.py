@@ -88,17 +88,15 @@ def test_every_family_has_every_score(families):
     settings = main.groupby(["task", "model"]).size()
     # nothing replaced, averages at 1/2 and 0, three floors; trained matrices at 0; one order more; a ladder
     assert dict(settings["inference"]) == {"deberta": 6, "electra": 7, "roberta": 11}
-    assert dict(settings["entities"]) == {"deberta": 5} and dict(settings["masked"]) == {
-        "electra": 6
-    }
-    assert (
-        main.context_free.notna().all()
-        and main.trivial.notna().all()
-        and main.reliance.isna().all()
-    )
+    assert dict(settings["entities"]) == {"deberta": 5}
+    assert dict(settings["masked"]) == {"electra": 6}
+    assert main.context_free.notna().all()
+    assert main.trivial.notna().all()
+    assert main.reliance.isna().all()
     assert set(main.status) == {"one seed, so no interval"}
     masked = main.task == "masked"
-    assert main["mean"][~masked].between(0, 1).all() and main["mean"][masked].between(-9, -5).all()
+    assert main["mean"][~masked].between(0, 1).all()
+    assert main["mean"][masked].between(-9, -5).all()
     assert main.relative_drop[masked].isna().all()
     assert set(main.order.dropna()) == {"lambda", "random"}
 
@@ -109,7 +107,8 @@ def test_every_grid_and_pattern_has_its_table_and_figure(families):
         assert read_table(results / f"tables/patterns-{model}-inference.parquet").num_rows == 8
         assert (results / f"figures/patterns-{model}-inference.png").exists()
     kinds = read_table(results / "tables/kinds.parquet").to_pandas()
-    assert set(kinds.model) == {"electra"} and set(kinds.fraction) == {"1", "0"}
+    assert set(kinds.model) == {"electra"}
+    assert set(kinds.fraction) == {"1", "0"}
     assert "| Toeplitz, trained |" in (results / "tables/kinds.md").read_text()
     assert not (results / "figures/kinds.png").exists()
     orders = read_table(results / "tables/orders.parquet").to_pandas()
@@ -126,10 +125,8 @@ def test_orders_of_other_seeds(computed_copy):
     config = with_keys(CONFIG, changes)
     tables = computed_copy.compute(config) / "tables"
     stability = read_table(tables / "stability.parquet").to_pandas()
-    assert (
-        set(zip(stability.a, stability.b, strict=True)) == {("0", "1")}
-        and stability.tau.between(-1, 1).all()
-    )
+    assert set(zip(stability.a, stability.b, strict=True)) == {("0", "1")}
+    assert stability.tau.between(-1, 1).all()
     runs = read_table(tables / "runs.parquet").to_pandas()
     assert set(runs.order.dropna()) == {"lambda-0", "lambda-1"}
     claims = read_json(tables / "claims.json")["claims"]

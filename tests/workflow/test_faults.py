@@ -295,11 +295,9 @@ def test_a_job_reads_only_the_plan(unfinished, monkeypatch):
             assert after.needs(batch.handle, name) == before.needs(batch.handle, name) == paths
     words = ["-m", "papa.run.execute", before.folder, f"none-{'0' * 16}.h5", "1", "log"]
     late = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
-    assert (
-        late.returncode == 1
-        and "another run has begun" in late.stderr
-        and "Traceback" not in late.stderr
-    )
+    assert late.returncode == 1
+    assert "another run has begun" in late.stderr
+    assert "Traceback" not in late.stderr
 
 
 FULL_TEMPORARY_FOLDER = """
@@ -342,7 +340,8 @@ def test_a_strange_machine(computed, tmp_path, monkeypatch):
     )
     assert process.returncode == 0, process.stdout + process.stderr
     said = " ".join(process.stdout.split())
-    assert "Nothing is claimed" in said and process.stdout.endswith("report/index.html\n")
+    assert "Nothing is claimed" in said
+    assert process.stdout.endswith("report/index.html\n")
     same_results(computed.folder / "results", tmp_path / "elsewhere/results")
 
     (cache := tmp_path / "cache").mkdir(mode=0o555)
@@ -350,10 +349,8 @@ def test_a_strange_machine(computed, tmp_path, monkeypatch):
     process = subprocess.run(
         command, **study.settings(), capture_output=True, preexec_fn=as_owner_of_nothing
     )
-    assert (
-        process.returncode == 2
-        and f"{cache} cannot be used for caches (Permission denied)" in process.stderr
-    )
+    assert process.returncode == 2
+    assert f"{cache} cannot be used for caches (Permission denied)" in process.stderr
     monkeypatch.delenv("XDG_CACHE_HOME")
 
     claims = study.folder / RESULTS / "tables/claims.json"
@@ -418,7 +415,8 @@ def test_ctrl_c_ends_with_how_to_resume_and_no_traceback(fresh_copy, config):
     process = subprocess.Popen(command, cwd=fresh_copy.folder, start_new_session=True, **pipes)
     until = time.monotonic() + 120
     while not any((fresh_copy.folder / RESULTS / "logs").rglob("tokenize*.log")):
-        assert process.poll() is None and time.monotonic() < until
+        assert process.poll() is None
+        assert time.monotonic() < until
         time.sleep(0.05)
     for _ in range(2):
         os.killpg(process.pid, signal.SIGINT)

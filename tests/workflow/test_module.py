@@ -55,7 +55,9 @@ def study(tmp_path):
 @pytest.mark.slow
 def test_another_workflow_runs_papa_as_a_module(study, computed):
     planned = study.planned(None)
-    assert planned["conclude"] == 1 and planned["papa_probe"] == 1 and planned["papa_average"] == 1
+    assert planned["conclude"] == 1
+    assert planned["papa_probe"] == 1
+    assert planned["papa_average"] == 1
     assert all(rule == "conclude" or rule.startswith("papa_") for rule in planned)
 
     # what a job asks for is reckoned by its rule, also under the rule's other name: an average needs the encoder
@@ -66,7 +68,8 @@ def test_another_workflow_runs_papa_as_a_module(study, computed):
     assert int(asked["papa_probe"]) < int(asked["papa_average"]), asked
 
     process = study.run("--cores", "1")
-    assert "papa_probe: " not in process.stderr and "Error" not in process.stdout + process.stderr
+    assert "papa_probe: " not in process.stderr
+    assert "Error" not in process.stdout + process.stderr
     assert (study.folder / "conclusion.txt").read_text().strip()
     probes = [
         path.relative_to(study.folder)

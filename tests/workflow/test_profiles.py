@@ -48,7 +48,9 @@ def jobs_of(workflow, config, profile, *arguments):
 def test_profiles_have_the_same_memory():
     """A profile that did not say so would delete what a job has written, or lock what nobody unlocks."""
     for profile in PROFILES.values():
-        assert profile["nolock"] and profile["keep-incomplete"] and profile["ignore-incomplete"]
+        assert profile["nolock"]
+        assert profile["keep-incomplete"]
+        assert profile["ignore-incomplete"]
         assert profile["scheduler"] == "greedy"
 
 

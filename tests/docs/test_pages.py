@@ -87,6 +87,16 @@ def test_numbers_of_the_page_of_results_are_those_of_the_measured_studies(task):
     assert re.findall(r"\(.*\)", shown[7]) == re.findall(r"\(.*\)", reliance)
 
 
+def test_entities_on_the_page_of_results_are_those_that_were_measured():
+    page = text_of("docs/results.md")
+    lost = re.findall(
+        r"([\d.]+) \(([\d.]+ to [\d.]+)\)", text_of("docs/measured/mpnet_ner/tables/entities.md")
+    )
+    assert len(lost) == 3
+    for points, interval in lost[:2]:
+        assert re.search(rf"\({points}( points)?, {interval}, of ", page), points
+
+
 def quoted(page):
     """The quotes on a page that are conclusions, each on one line."""
     quotes = re.findall(r"(?:^> .*\n)+", text_of(page), re.MULTILINE)

@@ -304,7 +304,10 @@ class Sample:
 
     @cached_property
     def step(self) -> float:
-        """The typical change of a unit's pseudo-value if attention changes its outcome (root mean square)."""
+        """The typical change of a unit's pseudo-value if attention changes its outcome (root mean square).
+
+        Losses change in every unit, and never by chance in none, so only deviations from their mean change count.
+        """
         if ORIGINALS not in self.settings or not self.floor_settings:
             return 0.0
         floor = self.floor_settings[0]
@@ -318,6 +321,8 @@ class Sample:
         differs = (sums[0] != sums[1]).any(-1)
         values = self.trivial_values if floor in self.guesses else self.values[without]
         moved = (self.values[with_context] - values)[differs]
+        if self.metric.log_scaled and len(moved):
+            moved = moved - moved.mean()
         return float(np.sqrt(np.mean(moved**2))) if len(moved) else 0.0
 
 

@@ -6,12 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from builders import labelled, texts
+from scipy import stats
 from tiny import TRAINING
 
 from papa.config.settings import Config
 from papa.files import write_table
 from papa.results.finished import Finished
-from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Setting
+from papa.results.outcomes import ALL, FLOOR, ORIGINALS, Setting, joint_spread
 from papa.results.reliance import effects_of
 from papa.stages import Job, Probe, Training
 
@@ -134,18 +135,34 @@ def test_scores_and_floors_are_those_by_hand(words):
 def test_losses_have_texts_as_units():
     """Of a masked model, whose probes have seeds; texts without a masked token count nothing."""
     tokens = np.arange(40) % 4
-    wave = 0.01 * np.cos(np.arange(40))
     means = {ORIGINALS: 1.0, FLOOR: 3.0, Setting("average", None, "0"): 2.0}
+    waves = {setting: 0.01 * np.cos(mean * np.arange(40)) for setting, mean in means.items()}
     nats = {
-        setting: [mean + wave + 0.001 * seed for seed in range(3)]
+        setting: [mean + waves[setting] + 0.001 * seed for seed in range(3)]
         for setting, mean in means.items()
     }
     metric = "negative_log_perplexity"
     outcomes = texts(nats, tokens, metric=metric)
     sample = outcomes.sample(metric, outcomes.subsets()[ALL])
-    assert sample.scores[0] == pytest.approx(-(tokens * (1 + wave)).sum() / tokens.sum())
+    assert sample.scores[0] == pytest.approx(-(tokens * (1 + waves[ORIGINALS])).sum() / tokens.sum())
     assert sample.trivial == -4.0
     assert sample.values.shape == (9, 30)
     reliance = effects_of([outcomes]).set_index("constant").loc["average"]
-    assert reliance["reliance"] == pytest.approx(0.5)
+    assert reliance["reliance"] == pytest.approx(0.5, abs=0.001)
     assert reliance["reliance_low"] < 0.5 < reliance["reliance_high"]
+
+
+def test_what_few_texts_lose_alike_is_bounded_by_how_they_differ():
+    """As by a t interval; a loss changes in every text, so nothing is hidden in texts without a change."""
+    chance = np.random.default_rng(0)
+    original = 1 + chance.random(20)
+    lost = 1.2 + 0.1 * chance.standard_normal(20)
+    averages = Setting("average", None, "0")
+    nats = {ORIGINALS: [original], averages: [original + lost], FLOOR: [original + 2]}
+    outcomes = texts(nats, np.full(20, 50))
+    sample = outcomes.sample("log_likelihood", outcomes.subsets()[ALL])
+    spread = joint_spread([(sample, ORIGINALS), (sample, averages)])
+    interval = spread.estimate([0, 1, -1]).interval()
+    assert interval.mean == pytest.approx(lost.mean())
+    half = stats.t.ppf(0.975, 19) * lost.std(ddof=1) / 20**0.5
+    assert half < interval.high - interval.mean < 1.1 * half

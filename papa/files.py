@@ -194,45 +194,39 @@ def reading(path: PathLike, form: str, *damage: type[Exception]) -> Iterator[Non
     except InputError:
         raise
     except explained as error:
-        code = (
-            error.errno if isinstance(error, OSError) else None
-        )  # libraries also raise OSError, without a code
+        code = getattr(error, "errno", None)  # libraries also raise OSError, without a code
+        if not code:
+            raise damaged(path, f"cannot be read as {form} ({first_line(error)})") from error
+        problem = f"{path} cannot be read ({_reason(error)})"
         if code in (errno.ENOENT, errno.ENOTDIR):
-            raise DamagedArtefact(
-                f"{path} cannot be read ({_reason(error)}); run the workflow again."
-            ) from error
-        if code:
-            raise InputError(
-                f"{path} cannot be read ({_reason(error)}); fix the cause and run again."
-            ) from error
-        raise DamagedArtefact(
-            f"{path} cannot be read as {form} ({first_line(error)}); {REBUILD}."
-        ) from error
+            raise DamagedArtefact(f"{problem}; run the workflow again.") from error
+        raise InputError(f"{problem}; fix the cause and run again.") from error
+
+
+def damaged(path: PathLike, problem: str) -> DamagedArtefact:
+    """Return the error for a damaged file, whose path and `problem` begin the sentence."""
+    return DamagedArtefact(f"{path} {problem}; {REBUILD}.")
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
 class TableWriter:
-    """A Parquet file that is being written, one row group after another."""
+    """A Parquet file that is being written, one row group after another; callers may add to its `facts`.
 
-    def __init__(self, file: pq.ParquetWriter, facts: Mapping[str, object], record: Record | None):
+    `groups` has the digest of each row group.
+    """
+
+    def __init__(self, file: pq.ParquetWriter, facts: Mapping[str, object]):
         self._file = file
         self.facts = dict(facts)
-        self._record = record
-        self._groups: list[str] = []
+        self.groups: list[str] = []
 
     def write(self, table: pa.Table) -> None:
         """Add a row group."""
         # one group a call, because each has a digest; pyarrow would split a large table
         self._file.write_table(table, row_group_size=max(1, table.num_rows))
-        self._groups.append(digest_of_table(table))
-
-    def end(self) -> None:
-        """Write the provenance, with the digest of each row group; callers may add to `facts` before this call."""
-        self._file.add_key_value_metadata(
-            {KEY: sealed({**self.facts, "groups": self._groups}, self._record)}
-        )
+        self.groups.append(digest_of_table(table))
 
 
 @contextmanager
@@ -249,10 +243,11 @@ def writing_table(
         replacing(path) as temporary,
         pq.ParquetWriter(temporary, schema, compression="zstd", **options) as file,
     ):
-        writer = TableWriter(file, facts, record)
+        writer = TableWriter(file, facts)
         yield writer
         # Parquet keeps its metadata at the end of a file, so the digests of all groups can be in it
-        writer.end()
+        provenance = sealed({**writer.facts, "groups": writer.groups}, record)
+        file.add_key_value_metadata({KEY: provenance})
 
 
 def write_table(
@@ -283,19 +278,15 @@ class TableFile:
         """Return a row group; raise `DamagedArtefact` if its digest is wrong."""
         table = self.file.read_row_group(index, use_threads=False)
         if digest_of_table(table) != self._digests[index]:
-            raise DamagedArtefact(
-                f"{self.path} is damaged (rows have changed since they were written); {REBUILD}."
-            )
+            raise damaged(self.path, "is damaged (rows have changed since they were written)")
         return table
 
     def read(self, indices: Iterable[int] | None = None) -> pa.Table:
         """Return some row groups (None: all) as one table."""
         import pyarrow as pa
 
-        tables = [
-            self.group(index)
-            for index in (range(len(self._digests)) if indices is None else indices)
-        ]
+        chosen = range(len(self._digests)) if indices is None else indices
+        tables = [self.group(index) for index in chosen]
         # pyarrow refuses an empty list of tables
         table = pa.concat_tables(tables) if tables else self.schema.empty_table()
         return table.replace_schema_metadata()
@@ -311,7 +302,7 @@ def opened_table(path: PathLike) -> Iterator[TableFile]:
     with reading(path, "a papa table", pa.ArrowException, KeyError), pq.ParquetFile(path) as file:
         provenance = unsealed(path, (file.metadata.metadata or {}).get(KEY.encode()))
         if len(provenance.facts["groups"]) != file.metadata.num_row_groups:
-            raise DamagedArtefact(f"{path} is damaged (rows are missing); {REBUILD}.")
+            raise damaged(path, "is damaged (rows are missing)")
         yield TableFile(path, file, provenance)
 
 
@@ -439,9 +430,7 @@ def check_arrays(path: PathLike, text: str, arrays: Mapping[str, np.ndarray]) ->
     digests = facts.pop("arrays", {})
     for name, values in arrays.items():
         if digests.get(name) != digest_of_array(values):
-            raise DamagedArtefact(
-                f"{path} is damaged ({name} has changed since it was written); {REBUILD}."
-            )
+            raise damaged(path, f"is damaged ({name} has changed since it was written)")
     return facts
 
 
@@ -536,17 +525,15 @@ def unsealed(path: PathLike, text: str | bytes | None, parts: Iterable[bytes] = 
     try:
         provenance = Provenance.parse(text)
     except (ValueError, KeyError, TypeError) as error:
-        problem = f"{path} has no record of how it was made: it is damaged or not papa's"
-        raise DamagedArtefact(f"{problem}; {REBUILD}.") from error
+        problem = "has no record of how it was made: it is damaged or not papa's"
+        raise damaged(path, problem) from error
     named = KEYED.search(Path(path).stem)
     # a file that was copied over another is intact, but has other content than its name says
     if named and not (provenance.record and provenance.record.key.startswith(named[1])):
         key = provenance.record.key if provenance.record else "none"
-        raise DamagedArtefact(f"{path} contains the artefact with the key {key}; {REBUILD}.")
+        raise damaged(path, f"contains the artefact with the key {key}")
     if provenance.digest != digest_of_json(provenance.facts, parts):
-        raise DamagedArtefact(
-            f"{path} is damaged (it has changed since it was written); {REBUILD}."
-        )
+        raise damaged(path, "is damaged (it has changed since it was written)")
     return provenance
 
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from papa.data.packed import Packed
-from papa.errors import DamagedArtefact, InputError
-from papa.files import REBUILD, PathLike, TableFile, opened_table
+from papa.errors import InputError
+from papa.files import PathLike, TableFile, damaged, opened_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -141,7 +141,7 @@ class TokensFile:
 
     def __init__(self, file: TableFile):
         if not {"split", "ids", "slots", "segments", "cut"} <= set(file.schema.names):
-            raise DamagedArtefact(f"{file.path} contains no laid-out tokens; {REBUILD}.")
+            raise damaged(file.path, "contains no laid-out tokens")
         self._file = file
         self.slots = int(file.facts["slots"])
         self.groups: list[Group] = []

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from papa.config.variant import DATA_FREE, KINDS, TIED
-from papa.errors import DamagedArtefact, InputError, count, first_line, missing_extra
-from papa.files import REBUILD, PathLike, Record
+from papa.errors import InputError, count, first_line, missing_extra
+from papa.files import PathLike, Record, damaged
 from papa.method.hdf5 import read_arrays, write_arrays
 from papa.model.replacement import Outputs
 
@@ -171,25 +171,20 @@ class Constants:
         """
         averages, mean = _read(path, ("sum", "count"))
         if bool((averages.count < 0).any()):
-            raise DamagedArtefact(
-                f"{path} is damaged (a count of examples is negative); {REBUILD}."
-            )
+            raise damaged(path, "is damaged (a count of examples is negative)")
         # bit by bit, because the same division made both
         if not torch.equal(averages.mean, mean):
-            raise DamagedArtefact(
-                f"{path} is damaged (its sums, counts and means do not agree); {REBUILD}."
-            )
+            raise damaged(path, "is damaged (its sums, counts and means do not agree)")
         return averages
 
     @classmethod
-    def load_constants(cls, path: PathLike) -> tuple[Tensor | Outputs, dict[str, str]]:
-        """Read the constants, and `about` with the key `kind` added. `load` needs five times the memory.
+    def load_constants(cls, path: PathLike) -> Tensor | Outputs:
+        """Read only the averages, in the form that replaces attention; `load` needs five times the memory.
 
         Raise the same errors as `load`.
         """
         averages, mean = _read(path, ())
-        constants = Outputs(mean) if averages.kind == "mean-output" else mean
-        return constants, averages.about | {"kind": averages.kind}
+        return Outputs(mean) if averages.kind == "mean-output" else mean
 
 
 def data_free_matrix(kind: str, slots: int) -> Tensor:
@@ -225,25 +220,14 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[Constants, Tensor]:
         fitting = len(shape) == 4 and shape[2 : 2 + len(counted)] == counted
         if not fitting or any(values.shape != shapes[name] for name, values in arrays.items()):
             raise ValueError(f"its datasets do not have the shape {list(shape)}")
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        IndexError,
-    ) as error:  # an untrusted file may contain anything
-        raise DamagedArtefact(
-            f"{path} contains no averages made by papa ({first_line(error)}); {REBUILD}."
-        ) from error
+    except (LookupError, TypeError, ValueError) as error:  # an untrusted file may contain anything
+        raise damaged(path, f"contains no averages made by papa ({first_line(error)})") from error
     tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
-    mean = tensors.pop("mean")
-    nothing = torch.empty(0)
+    mean = tensors["mean"]
     if mean.numel() and kind != "mean-output":
         low, high = (float(value) for value in mean.aminmax())
         if not (low >= -MEAN_TOLERANCE and high <= 1 + MEAN_TOLERANCE):
-            raise DamagedArtefact(
-                f"{path} is damaged (a mean of attention is not in [0, 1]); {REBUILD}."
-            )
+            raise damaged(path, "is damaged (a mean of attention is not in [0, 1])")
     about = {key: str(value) for key, value in facts.items()}
-    sums = tensors.get("sum", nothing)
-    count = tensors.get("count", nothing)
-    return Constants(sums, count, examples, about, kind), mean
+    sums, counts = (tensors.get(name, torch.empty(0)) for name in ("sum", "count"))
+    return Constants(sums, counts, examples, about, kind), mean

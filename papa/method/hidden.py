@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 
 from papa.data.tokens import Group, Tokens
-from papa.errors import DamagedArtefact, InputError, format_bytes
+from papa.errors import InputError, format_bytes
 from papa.files import (
-    REBUILD,
     PathLike,
     Record,
+    damaged,
     hashing,
     reading,
     replacing,
@@ -183,11 +183,11 @@ class StoredStates:
             content = view[at : at + length * size]
             # straight into the memory of the tensor, without a copy
             if os.preadv(self._file.fileno(), [content], begin * size) != len(content):
-                raise DamagedArtefact(f"{self._path} ends too early; {REBUILD}.")
+                raise damaged(self._path, "ends too early")
             if not self._checked[row]:
                 if zlib.crc32(content) != self._checksums[row]:
-                    problem = f"{self._path} is damaged: the hidden states of row {row} are not what was written"
-                    raise DamagedArtefact(f"{problem}; {REBUILD}.")
+                    problem = f"is damaged: the hidden states of row {row} are not what was written"
+                    raise damaged(self._path, problem)
                 self._checked[row] = True
             at += len(content)
         values = (half if positions is None else half.index_select(0, positions)).float()
@@ -206,11 +206,9 @@ def read_index(path: PathLike) -> tuple[Index, np.ndarray]:
         file.seek(states_bytes(facts))
         content = file.read(4 * facts["rows"])
     if (expected := states_bytes(facts) + 4 * facts["rows"] + len(text) + 8) != size:
-        raise DamagedArtefact(f"{path} has {size:,} bytes but should have {expected:,}; {REBUILD}.")
+        raise damaged(path, f"has {size:,} bytes but should have {expected:,}")
     if hashing(content).hexdigest() != facts["checksums"]:
-        raise DamagedArtefact(
-            f"{path} is damaged (its checksums have changed since they were written); {REBUILD}."
-        )
+        raise damaged(path, "is damaged (its checksums have changed since they were written)")
     return facts, np.frombuffer(content, dtype="<u4")
 
 

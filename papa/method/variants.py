@@ -45,7 +45,7 @@ def constants_for(kind: str, averages: PathLike | None, model: Model, slots: int
         return data_free_matrix(kind, slots).expand(model.layers, model.heads, -1, -1)
     if kind in TIED:
         return Constants.load(averages).tied(kind).mean
-    return Constants.load_constants(averages)[0]
+    return Constants.load_constants(averages)
 
 
 def ordered_heads(job: Job[Settings], variant: HiddenStates, model: Model) -> list[Head]:

@@ -185,7 +185,7 @@ class Examples:
     _selections: dict[int, tuple[Selection, Selection]] = field(default_factory=dict)
 
     @classmethod
-    def of_packed(cls, batch: Packed, from_first: bool = False) -> Examples:
+    def of_packed(cls, batch: Packed, from_first: bool) -> Examples:
         """Return the layout of a packed row.
 
         With `from_first`, slots are counted from the first token of each example, even if padding precedes it.
@@ -221,11 +221,6 @@ class Examples:
         )
 
     @classmethod
-    def of_compact(cls, batch: Packed, from_first: bool = False) -> Examples:
-        """Return the layout of rows from which unused slots are left out; see `of_packed`."""
-        return replace(cls.of_packed(batch, from_first), positions=None, packed=False)
-
-    @classmethod
     def of_mask(
         cls, mask: Tensor, queries: int | None = None, from_first: bool = False
     ) -> Examples:
@@ -239,6 +234,10 @@ class Examples:
         return cls(
             slots, columns, None if real.all() else real, mask.shape[1], last_queries=queries
         )
+
+    def distinct(self, values: Tensor) -> Tensor:
+        """Return `[example or 1, ...]` of slots or columns `[example, ...]`: one row if they are the same for all."""
+        return values[:1] if self.same_slots else values
 
     def last(self, keys: int) -> Examples:
         """Return the layout for a layer that sees only the last `keys` keys, such as one with a sliding window."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, embedding_bag, linear
+from torch.nn.functional import cross_entropy, embedding_bag
 
 from papa.config.measures import OUTCOME_TYPES, TEXT, WORD
 from papa.data.packed import Packed
@@ -215,8 +215,7 @@ class SequenceProbe(nn.Module):
         pooled = (
             pooled.view(layers, -1, size).transpose(0, 1).flatten(1)
         )  # [example, (L+1) * hidden]
-        dense = torch.tanh(linear(pooled, self.dense.weight, self.dense.bias))
-        logits: Tensor = self.output(self.dropout(dense))
+        logits: Tensor = self.output(self.dropout(torch.tanh(self.dense(pooled))))
         return logits
 
 
@@ -231,9 +230,7 @@ class TokenProbe(nn.Module):
 
     def packed(self, hidden: Tensor) -> Tensor:
         """Return logits `[token, label]` from packed `hidden` `[token, L+1, hidden]`."""
-        logits: Tensor = self.output(
-            torch.tanh(linear(hidden.flatten(1), self.dense.weight, self.dense.bias))
-        )
+        logits: Tensor = self.output(torch.tanh(self.dense(hidden.flatten(1))))
         return logits
 
 
@@ -303,10 +300,8 @@ class Labelled(Objective):
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
         if not len(batch.gold):  # the mean over no words would be NaN
             # zero, but connected to every parameter, so all get a gradient
-            return 0 * (
-                hidden.sum()
-                + torch.stack([values.sum() for values in self.probe.parameters()]).sum()
-            )
+            parameters = torch.stack([values.sum() for values in self.probe.parameters()])
+            return 0 * (hidden.sum() + parameters.sum())
         return cross_entropy(self._logits(batch, hidden), batch.gold.to(hidden.device))
 
     def scored(self) -> Iterator[Batch]:

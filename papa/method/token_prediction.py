@@ -226,7 +226,7 @@ class MlmProbe(nn.Module):
         vocabulary, size = embeddings.shape
         self.dense = nn.Linear(layers * hidden, hidden)
         self.activation = ACT2FN[activation]
-        self.projection = nn.Linear(hidden, size) if size != hidden else None
+        self.projection = nn.Identity() if size == hidden else nn.Linear(hidden, size)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         self.register_buffer("embeddings", embeddings.detach(), persistent=False)
         initialise(self, initializer_range)
@@ -237,12 +237,8 @@ class MlmProbe(nn.Module):
 
     def states(self, hidden: Tensor) -> Tensor:
         """Return the decoder's input, `[token, size]`, from packed `hidden` `[token, L+1, hidden]`."""
-        states = self.activation(linear(hidden.flatten(1), self.dense.weight, self.dense.bias))
-        return (
-            states
-            if self.projection is None
-            else linear(states, self.projection.weight, self.projection.bias)
-        )
+        states: Tensor = self.projection(self.activation(self.dense(hidden.flatten(1))))
+        return states
 
 
 @dataclass(frozen=True)

@@ -117,11 +117,8 @@ class AttentionFacts:
                 )
             layer_indices.append(index)
             shapes.append((query.shape[1], key.shape[1]))
-            return (
-                value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
-                .transpose(1, 2)
-                .contiguous()
-            )
+            values = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+            return values.transpose(1, 2).contiguous()
 
         session.stand_in = repeat_values
         session.rule_observer = observe_rule
@@ -334,14 +331,12 @@ def allowed_keys(rule: Rule, examples: Examples) -> Tensor | None:
     # a rule that only wraps this one, for example with a window, is another object
     if rule is bidirectional_mask_function:
         return None if real is None else real.as_subclass(PaddingMask)
-    columns = examples.columns[:1] if examples.same_slots else examples.columns
+    columns = examples.distinct(examples.columns)
     length = columns.shape[1]
     if rule is causal_mask_function and examples.left_aligned and examples.queries == length:
         # tokens are in the order of their slots, and padding comes last
-        triangle = torch.ones(length, length, dtype=torch.bool, device=columns.device).tril()[
-            None, None
-        ]
-        return triangle.as_subclass(CausalMask)
+        square = torch.ones(1, 1, length, length, dtype=torch.bool, device=columns.device)
+        return square.tril().as_subclass(CausalMask)
     # to the model, a packed row is one example
     rows = torch.arange(len(columns), device=columns.device)[:, None, None]
     rows = torch.zeros_like(rows) if examples.packed else rows
@@ -436,16 +431,13 @@ def context_of(session: Session, layer: Layer) -> Tensor:
     values = layer.values(None)
     queries = heads.query.shape[2]
     of_query = values.shape[0] * values.shape[1] * heads.key.shape[2]
-    size = (
-        queries
-        if session.observed_at_once is None
-        else max(1, session.observed_at_once // of_query)
-    )
+    size = queries
+    if session.observed_at_once is not None:
+        size = max(1, session.observed_at_once // of_query)
     contexts = []
     for begin in range(0, queries, size):
-        attention = (
-            heads if size >= queries else heads.of_queries(begin, begin + size)
-        ).attention()
+        block = heads if size >= queries else heads.of_queries(begin, begin + size)
+        attention = block.attention()
         session.observer(layer, attention, begin)
         if layer.index != session.last_layer:
             contexts.append(attention @ values)

@@ -9,7 +9,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -63,11 +63,10 @@ class Form:
 
     def examples(self, batch: Packed, from_first: bool) -> Examples:
         """Return the layout of a batch; see `Examples.of_packed`."""
-        if self.rows == "packed":
-            return Examples.of_packed(batch, from_first)
-        if self.rows == "compact":
-            return Examples.of_compact(batch, from_first)
-        return Examples.of_mask(dense(batch)[1], from_first=from_first)
+        if self.padded:
+            return Examples.of_mask(dense(batch)[1], from_first=from_first)
+        row = Examples.of_packed(batch, from_first)
+        return replace(row, positions=None, packed=False) if self.rows == "compact" else row
 
     def arguments(self, model: PreTrainedModel, batch: Packed) -> dict[str, Tensor]:
         """Return the model's arguments."""

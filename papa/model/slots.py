@@ -105,5 +105,5 @@ METHODS: Mapping[str, BySlot] = {
 
 def _of_used_slots(table: Tensor, layout: Examples) -> Tensor:
     """Select `[..., example or 1, query, key]` from a table `[..., slot, slot]`."""
-    slots = layout.slots[:1] if layout.same_slots else layout.slots
+    slots = layout.distinct(layout.slots)
     return table[..., slots[:, :, None], slots[:, None, :]]

@@ -20,7 +20,7 @@ from papa.config.settings import SPLITS
 from papa.data.columns import Columns
 from papa.data.readers import read_file
 from papa.data.splits import ANYTHING, Wanted, write_rows
-from papa.data.weights import Facts, predicts_next
+from papa.data.weights import POSITIONS, Facts, predicts_next
 from papa.errors import WARNING, InputError, count, listing
 from papa.files import PathLike
 
@@ -49,8 +49,6 @@ BLOCK_SLOTS = 128
 """The range of slots for texts, and the slots for running text (as in the paper)."""
 FITTING_SHARE = 0.99
 """Slots are chosen for this share of the texts; if fewer fit, that is a warning."""
-POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx")
-"""Keys of a model's config for its number of positions."""
 MAJORITY = 0.75
 """With two classes, accuracy shows little if the larger class has more than this share of the rows."""
 REPEATED_SHARE = 0.1
@@ -261,14 +259,9 @@ def described(
         reason = (
             "running text without labels: masked language modelling, in blocks that fill the slots"
         )
-        return DataSet(
-            files=files,
-            columns=chosen,
-            metric=MASKED.usual_metric,
-            training_rows=train.table.num_rows,
-            reasons={"metric": reason},
-            unused=unused,
-        )
+        rows = train.table.num_rows
+        metric = MASKED.usual_metric
+        return DataSet(files, chosen, metric, rows, {"metric": reason}, unused=unused)
     for columns in list(splits.values())[::-1]:  # the training split last
         examples, classes = columns.examples(chosen, labels)
     reasons = {}
@@ -381,14 +374,10 @@ def _only(columns: Columns, names: Sequence[str], role: str, meaning: str) -> st
     fault = f"has no column with a usual name for {meaning}"
     if names:
         fault = f"could have {meaning} in {' or '.join(names[:3])}"
-    raise _question(columns, role, fault)
-
-
-def _question(columns: Columns, role: str, fault: str) -> InputError:
     more = "running text has only the column text"
     if role == "first":
         more = "and second=COLUMN for pairs"
-    return InputError(
+    raise InputError(
         f"{columns.source} {fault}; give --column {role}=COLUMN ({more}), or columns={{{role!r}: COLUMN}} in Python. "
         f"Its columns: {listing(columns.names)}."
     )

@@ -153,7 +153,7 @@ def _settings(corpus: Corpus, tasks: Mapping[str, Task]) -> dict[str, Any]:
         corpus, InFiles
     ):  # the format is in the file's name, and so is a slice of its rows
         settings["files"] = {
-            split: Path(path).suffix.lower() for split, path in corpus.files if path
+            split: Path(file).suffix.lower() for split, file in corpus.sources.items()
         }
     settings["tasks"] = {
         name: task.model_dump(mode="json", include={"label", "labels", "subset"}, exclude_none=True)

@@ -100,18 +100,10 @@ class HiddenWriter:
 
         `half` is float16 `[token, L+1, hidden]`, or what `scaled` returns.
         """
-        lengths = group.lengths[examples].tolist()
-        begins = group.offsets[examples].tolist()
-        rows = (examples + group.rows[0]).tolist()
-        size = token_bytes(self._index)
-        at = 0
-        view = half.contiguous().view(-1).numpy().data.cast("B")
-        for length, begin, row in zip(lengths, begins, rows, strict=True):
-            content = view[at : at + length * size]
-            _write_all(self._file.fileno(), content, (first_token + begin) * size)
+        for content, place, row in _parts(half.contiguous(), group, first_token, examples):
+            _write_all(self._file.fileno(), content, place)
             self._checksums[row] = zlib.crc32(content)
             self._written[row] = True
-            at += len(content)
 
     def close(self, record: Record) -> None:
         """Write the checksums after the hidden states, and then the facts."""
@@ -170,31 +162,41 @@ class StoredStates:
         `positions` selects some of their tokens; None means all. Each example is compared with its checksum when it is
         first read.
         """
-        lengths = tokens.lengths[examples].tolist()
-        begins = (tokens.offsets[examples] + self._first_tokens[tokens.split]).tolist()
-        rows = (examples + tokens.rows[0]).tolist()
-        half = torch.empty(
-            sum(lengths), self.index["layers"], stored_values(self.index), dtype=torch.float16
-        )
-        view = half.view(-1).numpy().data.cast("B")
-        at = 0
-        size = token_bytes(self.index)
-        for length, begin, row in zip(lengths, begins, rows, strict=True):
-            content = view[at : at + length * size]
+        shape = int(tokens.lengths[examples].sum()), self.index["layers"], stored_values(self.index)
+        half = torch.empty(shape, dtype=torch.float16)
+        first_token = self._first_tokens[tokens.split]
+        for content, place, row in _parts(half, tokens, first_token, examples):
             # straight into the memory of the tensor, without a copy
-            if os.preadv(self._file.fileno(), [content], begin * size) != len(content):
+            if os.preadv(self._file.fileno(), [content], place) != len(content):
                 raise damaged(self._path, "ends too early")
             if not self._checked[row]:
                 if zlib.crc32(content) != self._checksums[row]:
                     problem = f"is damaged: the hidden states of row {row} are not what was written"
                     raise damaged(self._path, problem)
                 self._checked[row] = True
-            at += len(content)
         values = (half if positions is None else half.index_select(0, positions)).float()
         if not self.index.get("scaled"):
             return values
         hidden = self.index["hidden"]
         return torch.ldexp(values[..., :hidden], values[..., hidden:])
+
+
+def _parts(
+    half: Tensor, tokens: Tokens, first_token: int, examples: Tensor
+) -> Iterator[tuple[memoryview, int, int]]:
+    """Yield the memory of each example's states in `half`, its place in the file, and the row of the example.
+
+    `first_token` is the index of the first of these `tokens` in the corpus.
+    """
+    view = half.view(-1).numpy().data.cast("B")
+    size = half[:1].nbytes
+    begins = (tokens.offsets[examples] + first_token) * size
+    lengths = tokens.lengths[examples] * size
+    rows = examples + tokens.rows[0]
+    at = 0
+    for length, begin, row in torch.stack([lengths, begins, rows], dim=1).tolist():
+        yield view[at : at + length], begin, row
+        at += length
 
 
 def read_index(path: PathLike) -> tuple[Index, np.ndarray]:

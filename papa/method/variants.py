@@ -83,15 +83,9 @@ def ordered_heads(job: Job[Settings], variant: HiddenStates, model: Model) -> li
 
 def last_weights(path: PathLike) -> dict[Head, float]:
     """Read the weight of each head after the last epoch."""
-    table = read_table(path)
-    rows = list(
-        zip(
-            *(table.column(key).to_pylist() for key in ("epoch", "value", "layer", "head")),
-            strict=True,
-        )
-    )
-    last = max(row[0] for row in rows)
-    return {(layer, head): value for epoch, value, layer, head in rows if epoch == last}
+    rows = read_table(path).to_pylist()
+    last = max(row["epoch"] for row in rows)
+    return {(row["layer"], row["head"]): row["value"] for row in rows if row["epoch"] == last}
 
 
 def smallest_first(weights: Mapping[Head, float], name: str) -> list[Head]:

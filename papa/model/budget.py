@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 import torch
@@ -105,14 +106,10 @@ def memory_of(device: torch.device) -> int | None:
     """Return the bytes of memory that a GPU or this machine has; None if they are unknown."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[1])
-    try:
-        return (
-            os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-            if device.type == "cpu"
-            else None
-        )
-    except (OSError, ValueError):  # not Linux
-        return None
+    if device.type == "cpu":
+        with suppress(OSError, ValueError):  # not Linux
+            return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return None
 
 
 def _free_memory(device: torch.device, smallest: bool, part: str) -> None:

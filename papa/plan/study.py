@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 from papa.config.settings import RUN, Config, Grid, Machine
 from papa.config.variant import BY_LAMBDA, ORIGINAL, RANDOM, SEEDED, Constant, Order, Variant
 from papa.data.digests import digest_of_file
-from papa.data.prepare import Prepared, prepared
+from papa.data.prepare import TEXTS, Prepared, prepared
 from papa.data.weights import ModelFiles, model_source
 from papa.errors import InputError, first_line
 from papa.files import KEY_DIGITS, PathLike, digest_of_json, read_json, write_json
@@ -44,7 +44,6 @@ from papa.stages import (
     write_jobs,
 )
 
-TEXT_COLUMNS = ("first", "second", "words")
 PUBLISHED = Path(__file__).parents[1] / "data" / "published.csv"
 """The file with the numbers of the paper's tables."""
 ANALYSES = Path(__file__).parents[1] / "results" / "report.py"
@@ -56,6 +55,8 @@ TOGETHER = 2 * 10**9
 PLAN = "plan.json"
 STUDIES = "studies"
 """The folder of the cache that lists, for each study of any user, the files that it needs."""
+TOLD_APART_BY = ("seed", "sample", "kind")
+"""The facts in which the jobs of a batch may differ."""
 NOTHING_REPLACED = HiddenStates()
 Needs = dict[str, tuple[str | None, str | None]]
 """The key and the path of each input of a job; None for what is only read, or only in the key."""
@@ -121,10 +122,8 @@ class Plan:
                     seeds_of.setdefault(variant, {}).update(dict.fromkeys(grid.seeds))
         if self.config.floors:
             all_seeds = dict.fromkeys(seed for seeds in seeds_of.values() for seed in seeds)
-            for variant in (
-                ORIGINAL,
-                *(Variant.of(Constant(floor), None, "0") for floor in self.config.floors),
-            ):
+            floors = [Variant.of(Constant(floor), None, "0") for floor in self.config.floors]
+            for variant in (ORIGINAL, *floors):
                 seeds_of.setdefault(variant, {}).update(all_seeds)
         if not self.config.tasks[
             task
@@ -146,15 +145,12 @@ class Plan:
     @cache  # noqa: B019
     def data(self, corpus: str) -> Prepared:
         """Return the table of a corpus; one that is not on this machine yet has provisional digests."""
-        tasks = {task: self.config.tasks[task] for _, task in self.config.pairs}
+        config = self.config
+        tasks = {task: config.tasks[task] for _, task in config.pairs}
         of_corpus = {name: task for name, task in tasks.items() if task.corpus == corpus}
+        folder = self.cache / "data"
         return prepared(
-            self.config.corpora[corpus],
-            of_corpus,
-            self.machine,
-            self.cache / "data",
-            corpus,
-            self._save,
+            config.corpora[corpus], of_corpus, self.machine, folder, corpus, save=self._save
         )
 
     @cache  # noqa: B019
@@ -165,7 +161,7 @@ class Plan:
     def _texts(self, corpus: str, part: str) -> str:
         # texts only, so a corrected label rebuilds neither tokens nor averages
         digests = self.data(corpus).facts["digests"][part]
-        return digest_of_json({name: digests[name] for name in TEXT_COLUMNS if name in digests})
+        return digest_of_json({name: digests[name] for name in TEXTS if name in digests})
 
     def _of_model(self, name: str) -> Needs:
         files = self.model(name)
@@ -343,17 +339,13 @@ class Plan:
         states = self.states(model, task, variant)
         streamed = self.streamed(task, variant)
         kind = ProbeEncoder if streamed else Probe
+        needs: Needs = {"tokens": (None, states.reads["tokens"])}
+        needs["states"] = states.key, states.output
         if streamed:
-            needs: Needs = {
-                name: (None, path) for name, path in states.reads.items()
-            } | self._of_model(model)
+            needs = {name: (None, path) for name, path in states.reads.items()}
+            needs |= self._of_model(model)
             # never stored, but the key of the states stands for all that decides them
             needs["states"] = states.key, None
-        else:
-            needs = {
-                "tokens": (None, states.reads["tokens"]),
-                "states": (states.key, states.output),
-            }
         needs |= self._labels(task)
         about: dict[str, Any] = {
             "model": model,
@@ -391,15 +383,6 @@ class Plan:
         return jobs
 
     @cached_property
-    def probes(self) -> list[list[AnyJob]]:
-        """The probes of all models, tasks and variants; each entry has the seeds of a variant."""
-        return [
-            self.probes_of(model, task, variant)
-            for model, task in self.config.pairs
-            for variant in self.variants(model, task)
-        ]
-
-    @cached_property
     def jobs(self) -> list[AnyJob]:
         """All jobs of the study but hidden states and the report, each after the jobs that it needs."""
         by_stage: dict[str, dict[AnyJob, None]] = {stage: {} for stage in STAGES}
@@ -427,8 +410,8 @@ class Plan:
         inputs = {
             "artefacts": digest_of_json([[job.key, job.about] for job in jobs]),
             "published": digest_of_file(PUBLISHED),
+            "analyses": digest_of_file(ANALYSES),
         }
-        inputs["analyses"] = digest_of_file(ANALYSES)
         inputs |= {f"data {name}": digest_of_json(self.data(name).facts) for name in corpora}
         settings = Report(config=self.config.shown())
         record = settings.record(inputs)
@@ -462,7 +445,7 @@ class Plan:
         jobs = dict[str, AnyJob]()  # tasks that only differ in their names share files
         for job in self.jobs:
             jobs.setdefault(job.output, job)
-        batches = [*self._of_states(jobs.values()), *self._of_files(jobs)]
+        batches = [*self._of_states(jobs.values()), *self._of_files(jobs.values())]
         batches.append(JobBatch(Report.stage, self.config.name, [self.report]))
         batches = linked(batches)
         for batch in batches:
@@ -471,18 +454,14 @@ class Plan:
         find_missing(batches, reported, self._forced)
         return batches
 
-    def _of_files(self, jobs: Mapping[str, AnyJob]) -> Iterator[JobBatch]:
+    def _of_files(self, jobs: Iterable[AnyJob]) -> Iterator[JobBatch]:
         """Yield batches of the cache's files: the probes of a variant, and the averages of the same tokens."""
-        companies = {
-            job.output: f"probes {number}"
-            for number, group in enumerate(self.probes)
-            for job in group
-        }
-        together = dict[str, list[AnyJob]]()
-        for path, job in jobs.items():
-            company = companies.get(path, path)
-            if isinstance(job.settings, Average):
-                company = f"averages of {job.reads['tokens']}"
+        together = dict[object, list[AnyJob]]()
+        for job in jobs:
+            company: object = job.output
+            if isinstance(job.settings, Average | Probe):
+                about = job.about.items()
+                company = job.stage, *(fact for fact in about if fact[0] not in TOLD_APART_BY)
             together.setdefault(company, []).append(job)
         for group in together.values():
             name = group[0].name
@@ -530,9 +509,8 @@ class Plan:
         slots = self.config.corpora[job.about["corpus"]].slots or 0
         rows = sum(facts["rows"].values())
         characters = sum(facts["characters"].values())
-        return int(
-            min(rows * slots, characters + 4 * rows) * (sizes["layers"] + 1) * sizes["hidden"] * 2
-        )
+        tokens = min(rows * slots, characters + 4 * rows)
+        return int(tokens * (sizes["layers"] + 1) * sizes["hidden"] * 2)
 
     @property
     def warnings(self) -> list[str]:
@@ -542,19 +520,14 @@ class Plan:
     def content(self) -> dict[str, Any]:
         """Return what jobs and people need to know of the plan, as JSON."""
         markers = [batch.marker for batch in self.batches if batch.marker]
-        artefacts = [
-            job.content() | {"path": os.path.relpath(job.output, self.results)} for job in self.jobs
-        ]
-        corpora = self.config.corpora_run
+        place = partial(os.path.relpath, start=self.results)
         return {
             "name": self.config.name,
             "config": self.config.model_dump(mode="json", exclude_none=True),
-            "data": {name: os.path.relpath(self.data(name).path, self.results) for name in corpora},
-            "artefacts": artefacts,
+            "data": {name: place(self.data(name).path) for name in self.config.corpora_run},
+            "artefacts": [job.content() | {"path": place(job.output)} for job in self.jobs],
             # `papa inspect --prune` keeps what is listed here
-            "states": sorted(
-                os.path.relpath(path, self.results) for path in [*markers, *self._states_to_store]
-            ),
+            "states": sorted(map(place, [*markers, *self._states_to_store])),
         }
 
     @property

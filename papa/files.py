@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PathLike = str | os.PathLike[str]
+Json = dict[str, Any]
+"""A JSON object, such as facts about the content of a file."""
 KEY = "papa"
 """Key under which a file stores its provenance."""
 # 64 bits: two keys of a cache hardly ever agree by chance, and names stay short; files contain the whole key
@@ -59,7 +61,7 @@ class Record:
 
     stage: str
     version: int
-    settings: Mapping[str, Any]
+    settings: Json
     inputs: Mapping[str, str]
 
     @cached_property
@@ -81,7 +83,7 @@ class Provenance:
         packages: the versions of the packages that made the artefact; no key depends on them.
     """
 
-    facts: Mapping[str, Any]
+    facts: Json
     record: Record | None
     digest: str
     packages: Mapping[str, str]
@@ -217,7 +219,7 @@ class TableWriter:
     `groups` has the digest of each row group.
     """
 
-    def __init__(self, file: pq.ParquetWriter, facts: Mapping[str, object]):
+    def __init__(self, file: pq.ParquetWriter, facts: Json):
         self._file = file
         self.facts = dict(facts)
         self.groups: list[str] = []
@@ -231,7 +233,7 @@ class TableWriter:
 
 @contextmanager
 def writing_table(
-    path: PathLike, schema: pa.Schema, facts: Mapping[str, object], record: Record | None = None
+    path: PathLike, schema: pa.Schema, facts: Json, record: Record | None = None
 ) -> Iterator[TableWriter]:
     """Write a Parquet file by row groups; it appears only if the `with` block succeeds."""
     import pyarrow.parquet as pq
@@ -250,9 +252,7 @@ def writing_table(
         file.add_key_value_metadata({KEY: provenance})
 
 
-def write_table(
-    table: pa.Table, path: PathLike, facts: Mapping[str, object], record: Record | None = None
-) -> None:
+def write_table(table: pa.Table, path: PathLike, facts: Json, record: Record | None = None) -> None:
     """Write a table as Parquet, with its record and with `facts` about it (JSON values)."""
     with writing_table(path, table.schema, facts, record) as writer:
         writer.write(table)
@@ -270,7 +270,7 @@ class TableFile:
         self._digests = list(provenance.facts["groups"])
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Json:
         """The facts that the table was written with."""
         return {key: value for key, value in self.provenance.facts.items() if key != "groups"}
 
@@ -312,7 +312,7 @@ def read_table(path: PathLike) -> pa.Table:
         return file.read()
 
 
-def read_facts(path: PathLike) -> dict[str, Any]:
+def read_facts(path: PathLike) -> Json:
     """Return the facts that a table was written with, without reading its rows."""
     with opened_table(path) as file:
         return file.facts
@@ -384,7 +384,7 @@ def write_json(content: Mapping[str, object], path: PathLike, record: Record | N
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
-def read_json(path: PathLike) -> dict[str, Any]:
+def read_json(path: PathLike) -> Json:
     """Read a file that `write_json` wrote; raise `DamagedArtefact` if it is missing, damaged or something else."""
     content, provenance = _json_of(path)
     unsealed(path, provenance, [_json(content).encode()])
@@ -394,7 +394,7 @@ def read_json(path: PathLike) -> dict[str, Any]:
 def write_tensors(
     tensors: Mapping[str, Tensor],
     path: PathLike,
-    facts: Mapping[str, object],
+    facts: Json,
     record: Record | None = None,
 ) -> None:
     """Write `tensors` as safetensors, with their record and with `facts` about them."""
@@ -405,7 +405,7 @@ def write_tensors(
         temporary.write_bytes(content)
 
 
-def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], Json]:
     """Return tensors and facts that `write_tensors` wrote; raise `DamagedArtefact` if the file is something else."""
     from safetensors import SafetensorError
     from safetensors.torch import load
@@ -417,14 +417,14 @@ def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def provenance_of_arrays(
-    facts: Mapping[str, object], record: Record | None, arrays: Mapping[str, np.ndarray]
+    facts: Json, record: Record | None, arrays: Mapping[str, np.ndarray]
 ) -> str:
     """Return the provenance of an HDF5 file with these `arrays`; the file stores it in the attribute `KEY`."""
     digests = {name: digest_of_array(values) for name, values in arrays.items()}
     return sealed({**facts, "arrays": digests}, record)
 
 
-def check_arrays(path: PathLike, text: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def check_arrays(path: PathLike, text: str, arrays: Mapping[str, np.ndarray]) -> Json:
     """Return the facts of an HDF5 file; raise `DamagedArtefact` if `arrays` changed since they were written."""
     facts = dict(unsealed(path, text).facts)
     digests = facts.pop("arrays", {})
@@ -511,7 +511,7 @@ _READERS = {
 }
 
 
-def sealed(facts: Mapping[str, object], record: Record | None, parts: Iterable[bytes] = ()) -> str:
+def sealed(facts: Json, record: Record | None, parts: Iterable[bytes] = ()) -> str:
     """Return a provenance as text, with the digest of the facts and of the content in `parts`."""
     # as they will be read back: keys that are numbers become texts, which sort otherwise
     facts = json.loads(_json(facts))
@@ -537,7 +537,7 @@ def unsealed(path: PathLike, text: str | bytes | None, parts: Iterable[bytes] = 
     return provenance
 
 
-def _json_of(path: PathLike) -> tuple[dict[str, Any], str | None]:
+def _json_of(path: PathLike) -> tuple[Json, str | None]:
     with reading(path, "JSON", ValueError, AttributeError):
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         provenance = content.pop(KEY, None)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from papa.config.measures import MASKED, METRICS, NEXT
 from papa.config.settings import SPLITS
-from papa.data.columns import Columns
+from papa.data.columns import Columns, Roles, Rows
 from papa.data.readers import read_file
 from papa.data.splits import ANYTHING, Wanted, write_rows
 from papa.data.weights import POSITIONS, Facts, predicts_next
@@ -243,7 +243,7 @@ def validation_file(train: PathLike) -> Path:
 def described(
     splits: Mapping[str, Columns],
     files: dict[str, str],
-    roles: Mapping[str, str],
+    roles: Roles,
     labels: Sequence[str] | None = None,
 ) -> DataSet:
     """Describe the texts in the columns `roles`, choose a metric for their labels, and check the rows of all splits."""
@@ -285,7 +285,7 @@ def described(
     )
 
 
-def _metric(labels: Sequence[Sequence[str]], words: bool) -> tuple[str, str]:
+def _metric(labels: Rows, words: bool) -> tuple[str, str]:
     counts = Counter(label for row in labels for label in row)
     if words:
         misfit = METRICS["entity_f1"].misfit(sorted(counts))
@@ -302,7 +302,7 @@ def _metric(labels: Sequence[Sequence[str]], words: bool) -> tuple[str, str]:
     return "accuracy", reason
 
 
-def roles_of(columns: Columns, given: Mapping[str, str]) -> dict[str, str]:
+def roles_of(columns: Columns, given: Roles) -> dict[str, str]:
     """Return columns by role: first (and second) or words, and label.
 
     Running text is a single column `text`. Columns that are not `given` are chosen by their usual names.
@@ -327,7 +327,7 @@ def roles_of(columns: Columns, given: Mapping[str, str]) -> dict[str, str]:
     return _texts(columns, texts, roles) | {"label": label}
 
 
-def _texts(columns: Columns, texts: Sequence[str], given: Mapping[str, str]) -> dict[str, str]:
+def _texts(columns: Columns, texts: Sequence[str], given: Roles) -> dict[str, str]:
     """Return the columns of texts by role: those `given`, or the two of `texts` that are a pair, or the only one."""
     if "first" in given:
         return dict(given)

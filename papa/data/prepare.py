@@ -14,15 +14,16 @@ from itertools import chain
 from pathlib import Path
 from reprlib import repr as shortened
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from papa.config.measures import check_metric, frequent_class
 from papa.config.settings import SPLITS, Corpus, InFiles, Machine, OnHub, Task
-from papa.data.columns import Columns, class_name
+from papa.data.columns import Columns, Rows, class_name
 from papa.data.sources import load_splits, source_digests
 from papa.errors import InputError, count, listing
 from papa.files import (
     KEY_DIGITS,
+    Json,
     PathLike,
     Record,
     digest_of_json,
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+Tasks = Mapping[str, Task]
+"""The tasks on a corpus by name."""
 VERSION = 2
 """Raise this when a change to the code changes tables of corpora."""
 ALL = "all"
@@ -65,7 +68,7 @@ class Prepared:
     """
 
     path: str
-    facts: Mapping[str, Any]
+    facts: Json
     warnings: Sequence[str] = ()
 
 
@@ -75,7 +78,7 @@ class PreparedSplit:
 
     name: str
     columns: Columns
-    words: list[list[str]] | None
+    words: Rows | None
     indices: list[int]
     available: int
 
@@ -86,7 +89,7 @@ class PreparedSplit:
 
 def prepared(
     corpus: Corpus,
-    tasks: Mapping[str, Task],
+    tasks: Tasks,
     machine: Machine,
     folder: PathLike,
     name: str,
@@ -143,7 +146,7 @@ def texts_in(path: PathLike) -> Iterator[str]:
             yield " ".join(text) if isinstance(text, list) else text
 
 
-def _settings(corpus: Corpus, tasks: Mapping[str, Task]) -> dict[str, Any]:
+def _settings(corpus: Corpus, tasks: Tasks) -> Json:
     """Return what decides on the content of the table, besides the files."""
     keys = {*TEXTS, "blocks", "train_limit", "cluster", "columns", "config", "train", "validation"}
     settings = corpus.model_dump(mode="json", include=keys, exclude_none=True)
@@ -160,20 +163,20 @@ def _settings(corpus: Corpus, tasks: Mapping[str, Task]) -> dict[str, Any]:
     return settings
 
 
-def _provisional(corpus: Corpus, tasks: Mapping[str, Task], key: str) -> dict[str, Any]:
+def _provisional(corpus: Corpus, tasks: Tasks, key: str) -> Json:
     """Return the facts of a corpus that is not on this machine: digests that no table has."""
     names = [column for column in TEXTS if getattr(corpus, column)] + [
         f"label {task}" for task in tasks
     ]
     names += ["cluster"] * isinstance(corpus.cluster, str)
     digests = {column: digest_of_json([key, column]) for column in names}
-    empty: dict[str, Any] = {
+    empty: Json = {
         name: {} for name in ("rows", "rows_available", "shared", "characters", "sizes", "labels")
     }
     return empty | {"digests": {"train": digests, "all": digests}, "warnings": []}
 
 
-def _warnings(corpus: Corpus, tasks: Mapping[str, Task], facts: Mapping[str, Any]) -> list[str]:
+def _warnings(corpus: Corpus, tasks: Tasks, facts: Json) -> list[str]:
     """Return sentences about doubtful data; raise `InputError` if a metric does not fit the names of the labels."""
     sentences = dict.fromkeys(facts["warnings"])
     for name, task in tasks.items():
@@ -196,9 +199,7 @@ def _check_unchanged(corpus: Corpus, machine: Machine, before: Mapping[str, str]
             )
 
 
-def _table(
-    corpus: Corpus, tasks: Mapping[str, Task], machine: Machine
-) -> tuple[pa.Table, dict[str, Any]]:
+def _table(corpus: Corpus, tasks: Tasks, machine: Machine) -> tuple[pa.Table, Json]:
     """Read and check a corpus; return its table and the facts."""
     import pyarrow as pa
 
@@ -211,7 +212,7 @@ def _table(
         if repeated:
             number = f"{repeated:,} of {count(rows[split], f'{split} row')}"
             warnings.append(f"{number} {'is' if repeated == 1 else 'are'} also in training.")
-    labels: dict[str, dict[str, Any]] = {}
+    labels: dict[str, Json] = {}
     for name, task in tasks.items():
         names, indices, counts, doubts = _labels(task, corpus, splits)
         labels[name] = {"names": names, "train_counts": counts}
@@ -239,7 +240,7 @@ def _table(
 
 
 def _digests(
-    table: pa.Table, train: int, blocks: bool, labels: Mapping[str, Mapping[str, Any]]
+    table: pa.Table, train: int, blocks: bool, labels: Mapping[str, Json]
 ) -> dict[str, dict[str, str]]:
     """Return the digests of each column, in the training rows and in all: of its values and their rows.
 
@@ -258,9 +259,7 @@ def _digests(
     return digests
 
 
-def _sizes(
-    table: pa.Table, rows: Mapping[str, int], cluster: str | int | None
-) -> dict[str, dict[str, Any]]:
+def _sizes(table: pa.Table, rows: Mapping[str, int], cluster: str | int | None) -> dict[str, Json]:
     """Return `characters` and `sizes` of each split: mean words per row, and how many rows count as one."""
     characters = {}
     sizes = {}
@@ -359,7 +358,7 @@ def _clusters(column: str, splits: Sequence[PreparedSplit]) -> tuple[pa.Array, l
     return cluster, [f"In column {column}, {rows} {why}."]
 
 
-def _splits(corpus: Corpus, tasks: Mapping[str, Task], machine: Machine) -> list[PreparedSplit]:
+def _splits(corpus: Corpus, tasks: Tasks, machine: Machine) -> list[PreparedSplit]:
     """Load the splits of a corpus with all columns that are used."""
     used = [getattr(corpus, role) for role in (*TEXTS, "cluster")]
     used += [part for task in tasks.values() for part in (task.label, task.subset)]
@@ -429,7 +428,7 @@ def _check_classes(
     column: str,
     known_names: tuple[Sequence[str], Sequence[str]],
     splits: Sequence[PreparedSplit],
-    classes: Sequence[list[list[str]]],
+    classes: Sequence[Rows],
 ) -> list[str]:
     """Refuse unknown labels, labels that occur only in validation rows, and training rows with a single label.
 

@@ -19,7 +19,7 @@ from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Any, Literal
 
 from papa.config.settings import TO_PARQUET, readable
-from papa.data.columns import ONE_OBJECT_PER_ROW, Columns
+from papa.data.columns import ONE_OBJECT_PER_ROW, Columns, Rows
 from papa.errors import InputError, count, first_line, listing
 
 if TYPE_CHECKING:
@@ -327,7 +327,7 @@ def _read_conll(path: Path, _: object, columns: Sequence[str] | None) -> Columns
     return Columns(str(path), pa.Table.from_arrays(arrays, names=names), names, lines=lines)
 
 
-def _names(first: Sequence[Sequence[str]], width: int, numbered: bool) -> list[str]:
+def _names(first: Rows, width: int, numbered: bool) -> list[str]:
     """Return names for columns, by the values [sentence][word] of the first one."""
     names = [f"column_{index + 1}" for index in range(width)]
     if numbered:

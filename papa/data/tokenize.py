@@ -6,7 +6,7 @@ Jobs read one group at a time, so the memory they need does not depend on the si
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby, islice
 from pathlib import Path
@@ -23,7 +23,7 @@ from papa.data.layout import (
 from papa.data.prepare import TEXTS
 from papa.data.weights import folder_of_model, loading_error, predicts_next
 from papa.errors import WARNING, InputError, count
-from papa.files import PathLike, Record, read_table, writing_table
+from papa.files import Json, PathLike, Record, read_table, writing_table
 from papa.stages import Job, Tokenize
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def write_groups(
     groups: Iterable[pa.Table],
     schema: pa.Schema,
     tokens: PathLike,
-    facts: Mapping[str, object],
+    facts: Json,
     record: Record | None = None,
 ) -> None:
     """Write tables, each with rows of a single split, as the groups of a tokens file; then its facts are looked up."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from papa.config.settings import budget_on
 from papa.errors import DamagedArtefact, InputError
-from papa.files import PACKAGES, checkpoint_of, digest_of_json, read_tensors, write_tensors
+from papa.files import PACKAGES, Json, checkpoint_of, digest_of_json, read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from papa.stages import AnyJob
@@ -34,7 +34,7 @@ class State:
     """The progress of a job: `tensors`, and `values` that can be written as JSON."""
 
     tensors: Mapping[str, Tensor]
-    values: Mapping[str, Any]
+    values: Json
 
 
 class Checkpoint:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from papa.config.measures import Target
 
+Splits = Mapping[str, Tokens]
+"""The tokens of each split of a corpus."""
 OutcomesBySplit = Mapping[str, Tensor]
 """The outcomes of all scored examples, by split."""
 IGNORED = -100
@@ -66,7 +68,7 @@ class Objective(ABC):
 
     target: Target
     probe: nn.Module
-    splits: Mapping[str, Tokens]
+    splits: Splits
 
     @property
     def examples(self) -> int:
@@ -276,7 +278,7 @@ class Labelled(Objective):
 
     probe: SequenceProbe | TokenProbe
 
-    def __init__(self, splits: Mapping[str, Tokens], sizes: ProbeSizes, labels: GoldLabels):
+    def __init__(self, splits: Splits, sizes: ProbeSizes, labels: GoldLabels):
         self.splits = splits
         self.names = list(labels.names)
         # of other splits, every text or every word is predicted

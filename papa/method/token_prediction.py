@@ -7,7 +7,7 @@ epoch), so they depend neither on the batches nor on the machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from papa.method.objectives import (
     Batch,
     Objective,
     OutcomesBySplit,
+    Splits,
     initialise,
     outcomes_table,
     spread_of,
@@ -100,7 +101,7 @@ class NextTokens(TokenPrediction):
 
     target = NEXT
 
-    def __init__(self, splits: Mapping[str, Tokens], model: Model, user: str = "log_likelihood"):
+    def __init__(self, splits: Splits, model: Model, user: str = "log_likelihood"):
         """Check that the model can predict next tokens; `user` names what needs them, for errors."""
         if not model.causal:
             raise InputError(
@@ -295,7 +296,7 @@ class MaskedTokens(TokenPrediction):
     target = MASKED
     probe: MlmProbe
 
-    def __init__(self, splits: Mapping[str, Tokens], model: Model, masking: Masking, seed: int):
+    def __init__(self, splits: Splits, model: Model, masking: Masking, seed: int):
         self.check(model)
         self.splits = splits
         self.model = model

@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import cache, cached_property, partial
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from papa.config.settings import RUN, Config, Grid, Machine
 from papa.config.variant import BY_LAMBDA, ORIGINAL, RANDOM, SEEDED, Constant, Order, Variant
@@ -22,7 +21,7 @@ from papa.data.digests import digest_of_file
 from papa.data.prepare import TEXTS, Prepared, prepared
 from papa.data.weights import ModelFiles, model_source
 from papa.errors import InputError, first_line
-from papa.files import KEY_DIGITS, PathLike, digest_of_json, read_json, write_json
+from papa.files import KEY_DIGITS, Json, PathLike, digest_of_json, read_json, write_json
 from papa.plan.missing import find_missing, linked
 from papa.stages import (
     JOBS,
@@ -172,7 +171,7 @@ class Plan:
         settings: Settings,
         name: str,
         needs: Needs,
-        about: dict[str, Any],
+        about: Json,
         variant: HiddenStates = NOTHING_REPLACED,
     ) -> AnyJob:
         folder = f"{self.cache}/{settings.stage}"
@@ -230,7 +229,7 @@ class Plan:
         source = constant.corpus or corpus
         tokens = self.tokens(model, source, slots)
         settings = Average(kind=constant.averaged, precision=self.config.precision)
-        about: dict[str, Any] = {
+        about: Json = {
             "model": model,
             "corpus": source,
             "slots": slots,
@@ -252,7 +251,7 @@ class Plan:
         data = self.data(self.config.tasks[task].corpus)
         return {"labels": (data.facts["digests"]["train"][f"label {task}"], str(data.path))}
 
-    def _of_task(self, task: str, seed: int, training: Training) -> dict[str, Any]:
+    def _of_task(self, task: str, seed: int, training: Training) -> Json:
         return {
             "kind": self.config.tasks[task].target.name,
             "training": training,
@@ -284,7 +283,7 @@ class Plan:
         if gradient and not self.streamed(task, ORIGINAL):
             # in no key, because tokens and model, which are in it, determine the original's states
             needs["states"] = None, self.states(model, task, ORIGINAL).output
-        about: dict[str, Any] = {"model": model, "task": task, "corpus": block.corpus}
+        about: Json = {"model": model, "task": task, "corpus": block.corpus}
         about |= {"constant": constant.untrained, "order": learned, "seed": seed}
         return self._job(
             settings, f"{model}-{task}-{constant.untrained}-{learned}-{seed}", needs, about
@@ -347,7 +346,7 @@ class Plan:
             # never stored, but the key of the states stands for all that decides them
             needs["states"] = states.key, None
         needs |= self._labels(task)
-        about: dict[str, Any] = {
+        about: Json = {
             "model": model,
             "task": task,
             "corpus": block.corpus,
@@ -517,7 +516,7 @@ class Plan:
         """Sentences about what may be wrong with the data."""
         return [warning for name in self.config.corpora_run for warning in self.data(name).warnings]
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> Json:
         """Return what jobs and people need to know of the plan, as JSON."""
         markers = [batch.marker for batch in self.batches if batch.marker]
         place = partial(os.path.relpath, start=self.results)
@@ -571,7 +570,7 @@ class Plan:
         write_json(entry, self.cache / STUDIES / f"{digest_of_json(folder)}.json")
 
 
-def read_plan(folder: PathLike) -> dict[str, Any]:
+def read_plan(folder: PathLike) -> Json:
     """Read the plan of a study; raise `DamagedArtefact` if it is missing or damaged."""
     return read_json(Path(folder, PLAN))
 

@@ -28,7 +28,7 @@ class Tokens:
     """Consecutive laid-out examples of a split: all of them, or some.
 
     The tokens of example i are `offsets[i]:offsets[i+1]` in `ids`, `slots`, `segments` and `words` (None without
-    words), all int32. `rows` is a pair: the first example's row in the tokens file, and the number of examples.
+    words), all int32.
 
     Args:
         flat: `ids`, `slots`, `segments` and perhaps `words` of all tokens, int32 `[token]`.
@@ -42,7 +42,7 @@ class Tokens:
     ):
         self.split = split
         self.n = slots
-        self.rows = first, len(lengths)
+        self.first = first
         self.ids = flat["ids"]
         self.slots = flat["slots"]
         self.segments = flat["segments"]

@@ -16,7 +16,7 @@ import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import torch
@@ -35,6 +35,9 @@ from papa.files import (
     text_at_end,
     unsealed,
 )
+
+if TYPE_CHECKING:
+    from papa.method.objectives import Batch
 
 Index = dict[str, Any]
 """Facts about a file, among them its sizes: rows, tokens, layers (L+1) and hidden."""
@@ -156,6 +159,10 @@ class StoredStates:
         with file:
             yield cls(path, file)
 
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return the hidden states of a batch; see `read`."""
+        return self.read(batch.examples, batch.tokens, batch.positions)
+
     def read(self, examples: Tensor, tokens: Tokens, positions: Tensor | None = None) -> Tensor:
         """Return the hidden states of a split's `examples`, float32 `[position, L+1, hidden]`.
 
@@ -192,7 +199,7 @@ def _parts(
     size = half[:1].nbytes
     begins = (tokens.offsets[examples] + first_token) * size
     lengths = tokens.lengths[examples] * size
-    rows = examples + tokens.rows[0]
+    rows = examples + tokens.first
     at = 0
     for length, begin, row in torch.stack([lengths, begins, rows], dim=1).tolist():
         yield view[at : at + length], begin, row

@@ -100,7 +100,7 @@ def _objective_on(model: Model, tokens: Tokens, labels: LabelValues | None) -> O
     indices = torch.tensor(
         [IGNORED if value == IGNORED else index_of[str(value)] for value in values]
     )
-    objective = Labelled(splits, ProbeSizes.of(model, tokens.n), GoldLabels(indices, names))
+    objective = Labelled(splits, ProbeSizes.of(model), GoldLabels(indices, names))
     objective.probe.to(model.device)
     return objective
 

@@ -156,22 +156,19 @@ class ProbeSizes:
     Args:
         layers: number of hidden states per token: L+1, including the embeddings.
         hidden: size of a hidden state.
-        slots: number of slots in the layout.
         initializer_range: standard deviation of initial weights.
         probe_dropout: dropout before the output of a sequence probe.
     """
 
     layers: int
     hidden: int
-    slots: int
     initializer_range: float
     probe_dropout: float
 
     @classmethod
-    def of(cls, model: Model, slots: int) -> ProbeSizes:
-        return cls(
-            model.states, model.hidden, slots, spread_of(model.config), probe_dropout(model.config)
-        )
+    def of(cls, model: Model) -> ProbeSizes:
+        config = model.config
+        return cls(model.states, model.hidden, spread_of(config), probe_dropout(config))
 
 
 def spread_of(config: PreTrainedConfig) -> float:
@@ -259,7 +256,7 @@ class GoldLabels:
         """Read a column of labels from the table of the corpus; those of other splits never reach a probe."""
         table = read_table(path)
         names = read_facts(path)["labels"][column.removeprefix("label ")]["names"]
-        values = table.slice(0, train.rows[1]).column(column).combine_chunks()
+        values = table.slice(0, len(train)).column(column).combine_chunks()
         if train.words is None:
             return cls(whole_numbers(values), names)
         flat = whole_numbers(values.flatten())
@@ -285,19 +282,17 @@ class Labelled(Objective):
         self.labels = {"train": labels.values}
         for split in splits.keys() - {"train"}:
             words = splits[split].words
-            values = (
-                torch.zeros(len(splits[split]), dtype=torch.long) if words is None else words.long()
-            )
-            self.labels[split] = values.clamp(max=0).masked_fill(values < 0, IGNORED)
+            if words is None:
+                words = torch.zeros(len(splits[split]))
+            self.labels[split] = torch.where(words < 0, IGNORED, 0)
         self.target = TEXT if splits["train"].words is None else WORD
         shape = (sizes.hidden, len(self.names))
         spread = sizes.initializer_range
         if self.target.per_word:
             self.probe = TokenProbe(sizes.layers, *shape, spread)
         else:
-            self.probe = SequenceProbe(
-                sizes.layers, sizes.slots, *shape, sizes.probe_dropout, spread
-            )
+            slots = splits["train"].n
+            self.probe = SequenceProbe(sizes.layers, slots, *shape, sizes.probe_dropout, spread)
 
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
         if not len(batch.gold):  # the mean over no words would be NaN

@@ -26,7 +26,6 @@ from papa.files import read_table, write_table
 from papa.method.checkpoints import Checkpoint, State, progress
 from papa.method.hidden import StoredStates
 from papa.method.objectives import (
-    Batch,
     GoldLabels,
     Labelled,
     Objective,
@@ -161,11 +160,7 @@ def _stored(job: Job[Probe], splits: Splits) -> Iterator[StateSource]:
     with StoredStates.opened(job.reads["states"]) as stored:
         index = stored.index
         sizes = ProbeSizes(**{field.name: index[field.name] for field in fields(ProbeSizes)})
-
-        def states(batch: Batch) -> Tensor:
-            return stored.read(batch.examples, batch.tokens, batch.positions)
-
-        yield StateSource(states, sizes, index["heads"], index["kept"])
+        yield StateSource(stored, sizes, index["heads"], index["kept"])
 
 
 @contextmanager
@@ -204,7 +199,7 @@ def _streamed(job: Job[Probe], splits: Splits) -> Iterator[StateSource]:
         model, replacement, job.settings.encoder_dropout, rounded, target.probed
     )
     yield StateSource(
-        states, ProbeSizes.of(model, slots), total, total - len(replaced), model, new_constants
+        states, ProbeSizes.of(model), total, total - len(replaced), model, new_constants
     )
 
 

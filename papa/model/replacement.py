@@ -262,14 +262,12 @@ def _checked(constants: AnyConstants, shape: tuple[int, int]) -> Substitute:
         )
     if isinstance(checked, Matrices) and form[2] != form[3]:
         raise InputError(f"Constant matrices must be square; they are [query, key] = {form[2:]}.")
-    if not checked.values.requires_grad and not _finite(checked.values):
-        raise InputError("The constants contain NaN or infinity; pass finite ones.")
+    if not checked.values.requires_grad and checked.values.numel():
+        # aminmax propagates NaN; isfinite() would allocate a mask as large as the constants
+        for end in checked.values.aminmax():
+            if not end.isfinite():
+                raise InputError("The constants contain NaN or infinity; pass finite ones.")
     return checked
-
-
-def _finite(values: Tensor) -> bool:
-    # aminmax propagates NaN; isfinite() would allocate a mask as large as the constants
-    return not values.numel() or all(bool(end.isfinite()) for end in values.aminmax())
 
 
 def _chosen(heads: Iterable[Head], shape: tuple[int, int]) -> Tensor:
@@ -303,12 +301,11 @@ def check_slots(replacement: Replacement, slots: int) -> None:
 
 def replaced_in(replacement: Replacement) -> list[Head]:
     """Return the (layer, head) pairs that are replaced; heads that are mixed are not included."""
-    return [
-        (layer, head)
-        for layer, instruction in enumerate(replacement)
-        if isinstance(instruction, Replace)
-        for head in instruction.heads.tolist()
-    ]
+    replaced = []
+    for layer, instruction in enumerate(replacement):
+        if isinstance(instruction, Replace):
+            replaced += [(layer, head) for head in instruction.heads.tolist()]
+    return replaced
 
 
 def restrict(matrices: Matrices, examples: Examples, allowed: Tensor | None) -> Tensor:
@@ -325,12 +322,8 @@ def restrict(matrices: Matrices, examples: Examples, allowed: Tensor | None) -> 
     """
     slots = _slots(matrices, examples)
     pairs = slots[:, -examples.queries :, None] * matrices.slots + slots[:, None, :]
-    entries = (
-        matrices.values.flatten(1)
-        .index_select(1, pairs.flatten())
-        .view(-1, *pairs.shape)
-        .transpose(0, 1)
-    )
+    selected = matrices.values.flatten(1).index_select(1, pairs.flatten())
+    entries = selected.view(-1, *pairs.shape).transpose(0, 1)
     if allowed is not None:
         entries = entries * allowed
     total = entries.abs().sum(-1, keepdim=True)

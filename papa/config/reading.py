@@ -135,7 +135,7 @@ def read_yaml(path: str | os.PathLike[str]) -> object:
     """Read a YAML file; raise `InputError` if it is invalid, or contains what YAML silently reads in a strange way."""
     try:
         with open(path, encoding="utf-8") as file:
-            content: object = yaml.load(file, Loader=CarefulLoader)
+            content = yaml.load(file, Loader=CarefulLoader)
         # fails if a block contains itself by an alias
         json.dumps(content, default=str, skipkeys=True)
         return content

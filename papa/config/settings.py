@@ -620,9 +620,9 @@ class Config(Block):
             written["grids"] = {
                 name: run | grid if isinstance(grid, dict) else grid for name, grid in grids.items()
             }
-        return (
-            {"layout": "published_code"} if written.get("fidelity") == "published_code" else {}
-        ) | written
+        if written.get("fidelity") == "published_code":
+            written.setdefault("layout", "published_code")
+        return written
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:

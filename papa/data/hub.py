@@ -61,7 +61,7 @@ def fetch(config: Config, machine: Machine, say: Callable[[str], None]) -> Machi
     Raises:
         InputError: a repository can neither be downloaded nor read from the cache.
     """
-    models = (config.models[name] for name in dict.fromkeys(name for name, _ in config.pairs))
+    models = [config.models[name] for name, _ in config.pairs]
     configs: dict[tuple[RepoType, str, str | None], set[str | None]] = {
         ("model", model.hub, model.revision): set()
         for model in models

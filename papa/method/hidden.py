@@ -211,7 +211,7 @@ def read_index(path: PathLike) -> tuple[Index, np.ndarray]:
     with reading(path, "hidden states", ValueError, KeyError, TypeError), open(path, "rb") as file:
         text = text_at_end(file)
         size = file.seek(0, os.SEEK_END)
-        facts: Index = dict(unsealed(path, text).facts)
+        facts = dict(unsealed(path, text).facts)
         file.seek(states_bytes(facts))
         content = file.read(4 * facts["rows"])
     if (expected := states_bytes(facts) + 4 * facts["rows"] + len(text) + 8) != size:

@@ -76,7 +76,7 @@ class TokenPrediction(Objective):
 
         `chosen` `[token]` marks these tokens. `trivial` is the loss of a guess from `word_counts` `[word]`.
         """
-        tokens: Tokens = self.splits["validation"]
+        tokens = self.splits["validation"]
         # texts as `scored` yields them; a budget decides where batches end, but not on the order
         order = torch.cat(list(tokens.batches(self.model.token_budget, self.model.form.padded)))
         of_scored = tokens.tokens_of(order)

@@ -118,7 +118,7 @@ class Model:
 
     @property
     def _weight(self) -> Tensor:
-        weight: Tensor = next(self.model.parameters())
+        weight = next(self.model.parameters())
         return weight
 
     def pack(self, inputs: Mapping[str, Tensor] | Packed) -> Packed:

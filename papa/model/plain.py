@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING
@@ -82,7 +82,7 @@ class _Calls:
 
     def wrap(self, model: PreTrainedModel, undo: ExitStack) -> None:
         """Wrap the model's `forward`, which libraries may call directly; add to `undo` what restores it."""
-        forward: Callable[..., object] = model.forward
+        forward = model.forward
         # libraries such as accelerate also set `forward` on the instance
         before = vars(model).get("forward")
 
@@ -97,7 +97,7 @@ class _Calls:
                 check_slots(self.session.replacement, layout.n)
             return output
 
-        begun: Callable[..., object] = forward_with_session
+        begun = forward_with_session
         if self.session.known.softmax is not None:
             # attention is caught while Python runs the model, which compiled code does not do
             begun = torch.compiler.disable(begun)

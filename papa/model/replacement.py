@@ -252,7 +252,7 @@ def _checked(constants: AnyConstants, shape: tuple[int, int]) -> Substitute:
 
     Constants in training may contain non-finite values, which the training reports itself.
     """
-    values: object = getattr(constants, "constants", constants)
+    values = getattr(constants, "constants", constants)
     checked = Matrices(values) if isinstance(values, Tensor) else values
     form = [*checked.values.shape] if isinstance(checked, Substitute) else type(constants).__name__
     if not isinstance(checked, Substitute) or len(form) != 4 or tuple(form[:2]) != shape:

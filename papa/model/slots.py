@@ -84,7 +84,7 @@ def _deberta_bias(
     span = min(layout.n, longest)
     middle = embeddings[None, longest - span : longest + span]
     index = (distances + span).clamp(0, 2 * span - 1).expand(-1, query.shape[1], -1, -1)
-    bias: Tensor | float = 0.0
+    bias = 0.0
     if "c2p" in attention.pos_att_type:
         far_keys = attention.transpose_for_scores(attention.pos_proj(middle))
         bias = bias + (query @ far_keys.mT).gather(3, index)

@@ -89,6 +89,8 @@ class Plan:
         self.grids: dict[str, Grid] = config.analyses
         self._save = save
         self._forced = forced
+        # for jobs, whose paths say where models and data are
+        self._job_machine = replace(self.machine, hub_mirror=None, snapshots={})
         self._states: dict[str, AnyJob] = {}
         """The jobs of hidden states by path; those of one key are one job."""
 
@@ -145,8 +147,8 @@ class Plan:
     def data(self, corpus: str) -> Prepared:
         """Return the table of a corpus; one that is not on this machine yet has provisional digests."""
         config = self.config
-        tasks = {task: config.tasks[task] for _, task in config.pairs}
-        of_corpus = {name: task for name, task in tasks.items() if task.corpus == corpus}
+        run = {task: config.tasks[task] for _, task in config.pairs}
+        of_corpus = {name: task for name, task in run.items() if task.corpus == corpus}
         folder = self.cache / "data"
         return prepared(
             config.corpora[corpus], of_corpus, self.machine, folder, corpus, save=self._save
@@ -191,11 +193,6 @@ class Plan:
             machine=self._job_machine,
         )
 
-    @cached_property
-    def _job_machine(self) -> Machine:
-        """The settings of this machine for jobs; the paths that they read say where models and data are."""
-        return Machine(device=self.machine.device, token_budget=self.machine.token_budget)
-
     @cache  # noqa: B019
     def _files_in(self, folder: str) -> dict[str, str]:
         """Return the files of a stage by the digits of their keys, whatever the names in other configs were."""
@@ -229,7 +226,7 @@ class Plan:
         source = constant.corpus or corpus
         tokens = self.tokens(model, source, slots)
         settings = Average(kind=constant.averaged, precision=self.config.precision)
-        about: Json = {
+        about = {
             "model": model,
             "corpus": source,
             "slots": slots,
@@ -405,7 +402,7 @@ class Plan:
     def report(self) -> AnyJob:
         """The job of the tables, figures and the page; names, too, decide what they show."""
         jobs = sorted(self.jobs, key=lambda job: job.key)
-        corpora = dict.fromkeys(self.config.tasks[task].corpus for _, task in self.config.pairs)
+        corpora = [self.config.tasks[task].corpus for _, task in self.config.pairs]
         inputs = {
             "artefacts": digest_of_json([[job.key, job.about] for job in jobs]),
             "published": digest_of_file(PUBLISHED),
@@ -540,9 +537,7 @@ class Plan:
         """Write plan.json, and the files of the jobs; a config that is edited during a run changes no job."""
         write_json(self.content(), self.results / PLAN)
         self._register()
-        contents: dict[str, object] = {
-            batch.handle_key: batch.content() for batch in self.batches if batch.lacking
-        }
+        contents = {batch.handle_key: batch.content() for batch in self.batches if batch.lacking}
         contents[STUDY] = {
             "threads": self.config.threads,
             "report": self.report.output,

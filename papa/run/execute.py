@@ -98,15 +98,17 @@ def function_of(stage: str) -> Callable[[Sequence[Any]], str]:
         from papa.method.training import train_probes
 
         return train_probes
-    from papa.method.averaging import average_corpus
-    from papa.method.head_weights import learn_weights
+    if stage == Average.stage:
+        from papa.method.averaging import average_corpus
+
+        return average_corpus
+    if stage == LearnLambda.stage:
+        from papa.method.head_weights import learn_weights
+
+        return learn_weights
     from papa.method.states import store_states
 
-    functions: dict[str, Callable[[Any], str]] = {
-        Average.stage: average_corpus,
-        LearnLambda.stage: learn_weights,
-    }
-    return functions.get(stage, store_states)
+    return store_states
 
 
 def _mark(path: str) -> None:

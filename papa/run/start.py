@@ -24,13 +24,14 @@ from functools import cached_property
 from io import StringIO
 from logging import getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 import yaml
 
 import papa
 from papa.config.reading import changed, config_of, read_yaml
+from papa.data.digests import user_cache
 from papa.data.hub import fetch
 from papa.errors import WARNING, InputError, first_line
 from papa.files import share
@@ -192,7 +193,7 @@ def keys_of(changes: Sequence[str], **options: object) -> dict[str, object]:
     from snakemake.cli import parse_config
 
     try:
-        keys: Any = parse_config(changes)
+        keys = parse_config(changes)
         for key, _, text in (change.partition("=") for change in changes):
             if isinstance(keys[key], dict | list):  # snakemake reads numbers inside it as text
                 keys = changed(keys, {key: yaml.safe_load(text.strip("'\""))})
@@ -243,7 +244,7 @@ def snakemake(words: Sequence[str]) -> Call:
 
 def check_cache() -> None:
     """Raise `InputError` if there is no writable folder for the caches of snakemake and papa."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    folder = user_cache().parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -352,8 +353,7 @@ def planned(config: Mapping[str, object], workflow: Workflow) -> Planned:
         forced=_forced(options, workflow.modifier.modify_rulename),
     )
     settle(plan.batches, [plan.report.output, *plan.report_files])
-    models = dict.fromkeys(model for model, _ in checked.pairs)
-    weights = [_weight_bytes(plan.model(name).folder) for name in models]
+    weights = [_weight_bytes(plan.model(name).folder) for name, _ in checked.pairs]
     started = Planned(
         folder=folder,
         threads=checked.threads,

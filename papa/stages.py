@@ -328,11 +328,6 @@ class JobBatch:
         return max((job.output for job in self.jobs), key=os.path.getmtime)
 
     @property
-    def handle_key(self) -> str:
-        """The name of the file of this batch in the folder of the jobs' files."""
-        return key_in(self.handle)
-
-    @property
     def states(self) -> set[str]:
         """The hidden states that the jobs write or read."""
         if self.marker:

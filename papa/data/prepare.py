@@ -165,10 +165,10 @@ def _settings(corpus: Corpus, tasks: Tasks) -> Json:
 
 def _provisional(corpus: Corpus, tasks: Tasks, key: str) -> Json:
     """Return the facts of a corpus that is not on this machine: digests that no table has."""
-    names = [column for column in TEXTS if getattr(corpus, column)] + [
-        f"label {task}" for task in tasks
-    ]
-    names += ["cluster"] * isinstance(corpus.cluster, str)
+    names = [column for column in TEXTS if getattr(corpus, column)]
+    names += [f"label {task}" for task in tasks]
+    if isinstance(corpus.cluster, str):
+        names.append("cluster")
     digests = {column: digest_of_json([key, column]) for column in names}
     empty: Json = {
         name: {} for name in ("rows", "rows_available", "shared", "characters", "sizes", "labels")

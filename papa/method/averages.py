@@ -214,18 +214,18 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[Constants, Tensor]:
         if kind not in KINDS:
             raise ValueError(f"{kind} is not a kind of constant")
         examples = int(facts.pop("examples"))
-        slots = shape[2]
-        counted = (slots,) if kind == "mean-output" else (slots, slots)
+        outputs = kind == "mean-output"
+        counted = shape[2:3] if outputs else shape[2:]
         shapes = {"sum": shape, "mean": shape, "count": counted}
-        fitting = len(shape) == 4 and shape[2 : 2 + len(counted)] == counted
+        fitting = len(shape) == 4 and (outputs or shape[2] == shape[3])
         if not fitting or any(values.shape != shapes[name] for name, values in arrays.items()):
             raise ValueError(f"its datasets do not have the shape {list(shape)}")
     except (LookupError, TypeError, ValueError) as error:  # an untrusted file may contain anything
         raise damaged(path, f"contains no averages made by papa ({first_line(error)})") from error
     tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
     mean = tensors["mean"]
-    if mean.numel() and kind != "mean-output":
-        low, high = (float(value) for value in mean.aminmax())
+    if mean.numel() and not outputs:
+        low, high = mean.aminmax()
         if not (low >= -MEAN_TOLERANCE and high <= 1 + MEAN_TOLERANCE):
             raise damaged(path, "is damaged (a mean of attention is not in [0, 1])")
     about = {key: str(value) for key, value in facts.items()}

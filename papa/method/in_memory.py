@@ -62,9 +62,8 @@ def learn_lambda(  # noqa: PLR0913 - settings are keywords
             f"learning_rate is {learning_rate}, batch_size {batch_size} and epochs {epochs}; all must be positive."
         )
     per_token = isinstance(labels, Tensor) and labels.ndim == 2
-    tokens = Tokens.of(
-        list(packed_batches(check_model(model), batches, "learn_lambda")), "train", per_token
-    )
+    packed = packed_batches(check_model(model), batches, "learn_lambda")
+    tokens = Tokens.of(packed, "train", per_token)
     check_slots(model.replacement(constants), tokens.n)
     training = Training(learning_rate=learning_rate, batch_size=batch_size, epochs=epochs)
     with (

@@ -279,11 +279,10 @@ class Labelled(Objective):
         self.splits = splits
         self.names = list(labels.names)
         # of other splits, every text or every word is predicted
+        self.predicted = {split: tokens for split, tokens in splits.items() if split != "train"}
         self.labels = {"train": labels.values}
-        for split in splits.keys() - {"train"}:
-            words = splits[split].words
-            if words is None:
-                words = torch.zeros(len(splits[split]))
+        for split, tokens in self.predicted.items():
+            words = torch.zeros(len(tokens)) if tokens.words is None else tokens.words
             self.labels[split] = torch.where(words < 0, IGNORED, 0)
         self.target = TEXT if splits["train"].words is None else WORD
         shape = (sizes.hidden, len(self.names))
@@ -302,10 +301,9 @@ class Labelled(Objective):
         return cross_entropy(self._logits(batch, hidden), batch.gold.to(hidden.device))
 
     def scored(self) -> Iterator[Batch]:
-        for split, tokens in self.splits.items():
-            if split != "train":
-                for examples in torch.arange(len(tokens)).split(EVALUATED_AT_ONCE):
-                    yield self._batch(split, examples)
+        for split, tokens in self.predicted.items():
+            for examples in torch.arange(len(tokens)).split(EVALUATED_AT_ONCE):
+                yield self._batch(split, examples)
 
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Return the predicted label of each example, or of each labelled word."""
@@ -316,9 +314,7 @@ class Labelled(Objective):
         import pyarrow as pa
 
         parts = []
-        for split, tokens in self.splits.items():
-            if split == "train":
-                continue
+        for split, tokens in self.predicted.items():
             columns = {"example": torch.arange(len(tokens))}
             if tokens.words is not None:
                 labelled = self.labels[split] != IGNORED

@@ -191,11 +191,6 @@ class Session:
             raise RuntimeError("the model looks up its attention by name")
         return self.known.softmax
 
-    def begin(self, examples: Examples | None) -> None:
-        """Start a pass over these examples."""
-        self.examples = examples
-        self.calls = 0
-
     @contextmanager
     def over(self, examples: Examples, replacement: Replacement | None = None) -> Iterator[None]:
         """Make this session current for one pass over `examples`, with another replacement if one is passed."""
@@ -207,7 +202,8 @@ class Session:
                 )
             before = self.replacement
             self.replacement = before if replacement is None else replacement
-            self.begin(examples)
+            self.examples = examples
+            self.calls = 0
             try:
                 with running(self):
                     yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import nan
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -43,11 +44,11 @@ class Verified:
     heads: int = 0
     groups: int = 0
     numbers: tuple[int, ...] = ()
-    stock: float = float("nan")
-    half: float = float("nan")
-    all: float = float("nan")
-    own_attention: float = float("nan")
-    skipped: float = float("nan")
+    stock: float = nan
+    half: float = nan
+    all: float = nan
+    own_attention: float = nan
+    skipped: float = nan
 
 
 def verify(stock: PreTrainedModel) -> Verified:

@@ -537,7 +537,8 @@ class Plan:
         """Write plan.json, and the files of the jobs; a config that is edited during a run changes no job."""
         write_json(self.content(), self.results / PLAN)
         self._register()
-        contents = {batch.handle_key: batch.content() for batch in self.batches if batch.lacking}
+        missing = [batch for batch in self.batches if batch.lacking]
+        contents = {key_in(batch.handle): batch.content() for batch in missing}
         contents[STUDY] = {
             "threads": self.config.threads,
             "report": self.report.output,

@@ -125,17 +125,11 @@ def process(name: str, path: Path, threads: str) -> Iterator[Say]:
     asks the hub. Any error or signal ends the job with one line. Errors other than `InputError`
     also write a traceback to the log. The line in the terminal is also the last line of the log.
     """
-    for variable in (
-        "OMP_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "OPENBLAS_NUM_THREADS",
-        "RAYON_NUM_THREADS",
-    ):
-        os.environ[variable] = threads
+    for library in ("OMP", "MKL", "OPENBLAS", "RAYON"):
+        os.environ[f"{library}_NUM_THREADS"] = threads
     os.environ["HF_HUB_OFFLINE"] = "1"  # the run has downloaded everything when it started
-    os.environ.setdefault(
-        "ARROW_DEFAULT_MEMORY_POOL", "system"
-    )  # pyarrow's own pool would take 13 MB in every job
+    # pyarrow's own pool would take 13 MB in every job
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     begin = time.monotonic()
     with _stderr_to(path) as terminal:
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")

@@ -284,7 +284,7 @@ class Planned:
         """The batches by the keys of all of their files."""
         batches = self.plan.batches if self.plan else ()
         by_key = {key_in(job.output): batch for batch in batches for job in batch.jobs}
-        return by_key | {batch.handle_key: batch for batch in batches}
+        return by_key | {key_in(batch.handle): batch for batch in batches}
 
     @property
     def wanted(self) -> list[str]:

@@ -18,7 +18,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from inspect import signature
@@ -213,21 +213,21 @@ def damaged(path: PathLike, problem: str) -> DamagedArtefact:
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
+@dataclass
 class TableWriter:
     """A Parquet file that is being written, one row group after another; callers may add to its `facts`.
 
     `groups` has the digest of each row group.
     """
 
-    def __init__(self, file: pq.ParquetWriter, facts: Json):
-        self._file = file
-        self.facts = dict(facts)
-        self.groups: list[str] = []
+    file: pq.ParquetWriter
+    facts: Json
+    groups: list[str] = field(default_factory=list)
 
     def write(self, table: pa.Table) -> None:
         """Add a row group."""
         # one group a call, because each has a digest; pyarrow would split a large table
-        self._file.write_table(table, row_group_size=max(1, table.num_rows))
+        self.file.write_table(table, row_group_size=max(1, table.num_rows))
         self.groups.append(digest_of_table(table))
 
 
@@ -245,7 +245,7 @@ def writing_table(
         replacing(path) as temporary,
         pq.ParquetWriter(temporary, schema, compression="zstd", **options) as file,
     ):
-        writer = TableWriter(file, facts)
+        writer = TableWriter(file, dict(facts))
         yield writer
         # Parquet keeps its metadata at the end of a file, so the digests of all groups can be in it
         provenance = sealed({**writer.facts, "groups": writer.groups}, record)

@@ -152,16 +152,16 @@ def unit(name: str) -> FieldInfo:
 
 Name = Annotated[str, AfterValidator(_name)]
 Text = Annotated[str, Field(min_length=1)]
-# `strict=False` for tuples, because YAML has only lists, which strict pydantic refuses
-Texts = Annotated[tuple[Text, ...], Field(min_length=1, strict=False)]
+# for tuples, because YAML has only lists, which strict pydantic refuses
+NonEmpty = Field(min_length=1, strict=False)
+Texts = Annotated[tuple[Text, ...], NonEmpty]
 Once = AfterValidator(_once)
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Share = Annotated[str, BeforeValidator(fraction, json_schema_input_type=str | float)]
-Shares = Annotated[tuple[Share, ...], Field(min_length=1, strict=False), Once]
-Seeds = Annotated[tuple[Seed, ...], Field(min_length=1, strict=False), Once]
-Head = Annotated[
-    tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Field(strict=False)
-]
+Shares = Annotated[tuple[Share, ...], NonEmpty, Once]
+Seeds = Annotated[tuple[Seed, ...], NonEmpty, Once]
+Index = Annotated[int, Field(ge=0)]
+Head = Annotated[tuple[Index, Index], Field(strict=False)]
 Positive = Annotated[int, Field(ge=1)]
 Margins = Annotated[
     tuple[str, ...], BeforeValidator(margins_of, json_schema_input_type=str | float | list[str])
@@ -227,16 +227,9 @@ AnyOrder = Annotated[
         lambda written: "HeadFile" if isinstance(written, Mapping | HeadFile) else "[name]"
     ),
 ]
-Orders = Annotated[tuple[AnyOrder, ...], Field(min_length=1, strict=False), Once]
-
-
-def _constant(name: str) -> str:
-    return Constant.parse(name).name
-
-
-Constants = Annotated[
-    tuple[Annotated[str, AfterValidator(_constant)], ...], Field(min_length=1, strict=False), Once
-]
+Orders = Annotated[tuple[AnyOrder, ...], NonEmpty, Once]
+AnyConstant = Annotated[str, AfterValidator(lambda name: Constant.parse(name).name)]
+Constants = Annotated[tuple[AnyConstant, ...], NonEmpty, Once]
 
 
 class RunSettings(Block):
@@ -482,9 +475,7 @@ class Task(Block):
     """name of the corpus, defined under `corpora`"""
     label: Text | None = None
     """column of the labels: one per example, or a list with one per word; tasks of language modelling have none"""
-    labels: Annotated[
-        tuple[Text, ...] | None, Field(min_length=2, strict=False), AfterValidator(_once)
-    ] = None
+    labels: Annotated[tuple[Text, ...] | None, Field(min_length=2, strict=False), Once] = None
     """names of the labels in order (default: the names in the data, or the sorted values)"""
     subset: Text | None = None
     """column that divides the examples (or words) into subsets, which are also scored separately"""
@@ -544,9 +535,7 @@ class Patterns(Block):
 
     tasks: Texts
     """tasks whose average attention is shown; each must be a task that is run"""
-    heads: Annotated[
-        tuple[Head, ...] | None, Field(min_length=1, strict=False), unit("layer, head")
-    ] = None
+    heads: Annotated[tuple[Head, ...] | None, NonEmpty, unit("layer, head")] = None
     """heads to draw, [layer, head] each, counted from 0 (default: those of the paper)"""
 
 

@@ -302,9 +302,8 @@ def _joined(
             "such words out."
         )
     for word, sub_tokens in enumerate(ids_of_words):
-        kept = sub_tokens or [tokenizer.unk_token_id]
-        ids += kept
-        begun += [word, *([-1] * (len(kept) - 1))]
+        ids += sub_tokens or [tokenizer.unk_token_id]
+        begun += [word, *(-1 for _ in sub_tokens[1:])]
     return SubTokens(ids, begun, len(empty))
 
 

@@ -18,6 +18,8 @@ from papa.errors import InputError
 
 USED = ("input_ids", "attention_mask", "token_type_ids")
 """Names of inputs that a model reads."""
+Inputs = Mapping[str, Tensor]
+"""Dense inputs `[example, slot]` by name, as `papa.lay_out` returns them."""
 WITHOUT_EFFECT = (
     "labels",
     "special_tokens_mask",
@@ -81,8 +83,8 @@ class Packed:
         return Packed(ids, slots, segments, lengths, n=self.n)
 
     @classmethod
-    def of(cls, inputs: Mapping[str, Tensor], pad_id: int | None = None) -> Packed:
-        """Pack dense inputs `[example, slot]`.
+    def of(cls, inputs: Inputs, pad_id: int | None = None) -> Packed:
+        """Pack dense inputs.
 
         If `pad_id` is given, the mask must exclude exactly the tokens with this id.
         """
@@ -108,7 +110,7 @@ class Packed:
         return dense.view(len(self.lengths), self.n, *tokens.shape[1:])
 
 
-def _check_inputs(inputs: Mapping[str, Tensor]) -> None:
+def _check_inputs(inputs: Inputs) -> None:
     """Raise `InputError` if a model's inputs are incomplete, without effect, or no tensors."""
     for name in ("input_ids", "attention_mask"):
         if inputs.get(name) is None:
@@ -334,29 +336,24 @@ class Examples:
         """Return the moves from rows (token, head) to rows (example, head, position) and back, shared by all layers."""
         if heads not in self._selections:
             examples, longest = self.slots.shape
+            places = examples * longest
             device = self.slots.device
-            head = torch.arange(heads, device=self.slots.device)
-            positions = (
-                torch.arange(examples * longest, device=device)
-                if self.positions is None
-                else self.positions
-            )
-            token_at = torch.full((examples * longest,), -1, device=device)
+            head = torch.arange(heads, device=device)
+            positions = self.positions
+            if positions is None:
+                positions = torch.arange(places, device=device)
+            token_at = torch.full((places,), -1, device=device)
             token_at[positions] = torch.arange(len(positions), device=device)
             token_at = token_at.view(examples, longest)
             empty = (token_at < 0)[:, None].expand(-1, heads, -1)
-            places = examples * longest
             empty = _true_indices(empty.flatten(), heads * (places - len(positions)))
             token_at = token_at.where(token_at >= 0, token_at[:, :1])
             rows = token_at[:, None] * heads + head[:, None]  # [example, head, position]
             example = positions // longest
             column = positions % longest
             back = (example * heads)[:, None] * longest + head * longest + column[:, None]
-            every = empty.new_empty(0)
-            self._selections[heads] = (
-                Selection(rows.flatten(), every),
-                Selection(back.flatten(), empty),
-            )
+            to = Selection(rows.flatten(), empty.new_empty(0))
+            self._selections[heads] = to, Selection(back.flatten(), empty)
         return self._selections[heads]
 
 

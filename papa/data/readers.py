@@ -16,7 +16,7 @@ from contextlib import suppress
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from reprlib import repr as shortened
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from papa.config.settings import TO_PARQUET, readable
 from papa.data.columns import ONE_OBJECT_PER_ROW, Columns, Rows
@@ -255,10 +255,10 @@ def _records(path: Path, tabs: bool) -> Iterator[tuple[int, list[str]]]:
     # as they are, because a value in quotes may contain line ends
     lines = _lines(path, newline="")
     begin = 1
-    quoting: Literal[0, 3] = csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL
-    form = "excel-tab" if tabs else "excel"
     # strict, or an open quote would swallow all later rows; spaces are skipped, or quotes after them would stay
-    reader = csv.reader(lines, form, quoting=quoting, strict=not tabs, skipinitialspace=not tabs)
+    reader = csv.reader(lines, strict=True, skipinitialspace=True)
+    if tabs:
+        reader = csv.reader(lines, "excel-tab", quoting=csv.QUOTE_NONE)
     try:
         for record in reader:
             if record:

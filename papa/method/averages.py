@@ -103,21 +103,16 @@ class Constants:
             raise InputError(
                 f"{self.kind} cannot be tied as {kind}; only average can, as {' or '.join(TIED)}."
             )
-        slots = torch.arange(self.n)
         n = self.n
+        slots = torch.arange(n)
+        ones = torch.ones(n, n, dtype=torch.long)
+        visible = ones.tril() if self.about.get("causal") == "True" else ones
+        distances = slots[:, None] - slots + n if kind == "by-distance" else ones
         # the first key is a separate class, because heads attend to it if no other token matters
-        distances = (
-            slots[:, None] - slots + n
-            if kind == "by-distance"
-            else torch.ones(n, n, dtype=torch.long)
-        )
         classes = torch.where(slots > 0, distances, 0)
-        visible = torch.ones(n, n, dtype=torch.long)
-        visible = visible.tril() if self.about.get("causal") == "True" else visible
         # q - k + n is between 1 and 2n - 1, and the class of the first key is 0
-        count = torch.zeros(2 * n, dtype=torch.long).index_add_(
-            0, classes.flatten(), (self.count * visible).flatten()
-        )
+        count = torch.zeros(2 * n, dtype=torch.long)
+        count.index_add_(0, classes.flatten(), (self.count * visible).flatten())
         total = torch.zeros(*self.sum.shape[:2], 2 * n, dtype=torch.float64)
         total.index_add_(2, classes.flatten(), self.sum.flatten(2))
         mean = (total / count.clamp(min=1))[..., classes] * visible

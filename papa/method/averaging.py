@@ -95,7 +95,7 @@ class Averaging:
                 counts is not None
             ):  # last, so running out of memory cannot leave counts without sums
                 self.count += counts.to(self.count.device)
-            self.added = (index + 1) * self.n if end == examples.queries else index * self.n + end
+            self.added = index * self.n + (self.n if end == examples.queries else end)
 
         with torch.no_grad():
             self.model.watch(batch, watch, OBSERVED_AT_ONCE)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from papa.config.settings import budget_on
-from papa.data.packed import Packed
+from papa.data.packed import Inputs, Packed
 from papa.errors import InputError
 from papa.model.attention import BlockObserver, Observed, Session
 from papa.model.check import check_checkpointing, without_hooks
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 PADDING_BEFORE = "{name} gives correct results only with padding after the tokens; put it there."
-Batches = Iterable[Mapping[str, Tensor] | Packed]
+Batches = Iterable[Inputs | Packed]
 """Batches of inputs `[example, slot]`, each as `papa.lay_out` returns it."""
 
 
@@ -121,7 +121,7 @@ class Model:
         weight = next(self.model.parameters())
         return weight
 
-    def pack(self, inputs: Mapping[str, Tensor] | Packed) -> Packed:
+    def pack(self, inputs: Inputs | Packed) -> Packed:
         """Return the real tokens of `inputs` (as `lay_out` returns them, or already packed) on the model's device.
 
         Raises:
@@ -222,7 +222,7 @@ class Model:
 
     def hidden_states(
         self,
-        inputs: Mapping[str, Tensor],
+        inputs: Inputs,
         constants: AnyConstants | None = None,
         heads: Iterable[Head] | None = None,
         mixing: Tensor | None = None,
@@ -250,7 +250,7 @@ class Model:
 
     def logits(
         self,
-        inputs: Mapping[str, Tensor],
+        inputs: Inputs,
         constants: AnyConstants | None = None,
         heads: Iterable[Head] | None = None,
         mixing: Tensor | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING
 
@@ -67,13 +68,13 @@ REFUSED = {
 """Arguments that papa refuses, each with the reason."""
 
 
+@dataclass(frozen=True)
 class _Calls:
     """Calls of a plain model: they read the batch's layout, and run the session of the model's attention."""
 
-    def __init__(self, model: PreTrainedModel, session: Session, padding_before: bool):
-        self.model = model
-        self.session = session
-        self.padding_before = padding_before
+    model: PreTrainedModel
+    session: Session
+    padding_before: bool
 
     def wrap(self, undo: ExitStack) -> None:
         """Wrap the model's `forward`, which libraries may call directly; add to `undo` what restores it."""

@@ -203,12 +203,10 @@ class Plan:
     def tokens(self, model: str, corpus: str, slots: int | None = None) -> AnyJob:
         """Return the job of a corpus's tokens; a corpus that is only averaged has the slots of the task."""
         block = self.config.corpora[corpus]
-        settings = Tokenize(
-            slots=slots or block.slots or 0, layout=self.config.layout, blocks=block.blocks
-        )
-        needs = {
-            "texts": (self._texts(corpus, "all"), str(self.data(corpus).path))
-        } | self._of_model(model)
+        slots = slots or block.slots or 0
+        settings = Tokenize(slots=slots, layout=self.config.layout, blocks=block.blocks)
+        needs = self._of_model(model)
+        needs["texts"] = self._texts(corpus, "all"), self.data(corpus).path
         return self._job(settings, f"{model}-{corpus}", needs, {"model": model, "corpus": corpus})
 
     def _training_tokens(self, tokens: AnyJob) -> Needs:
@@ -246,7 +244,7 @@ class Plan:
         if self.config.tasks[task].label is None:
             return {}
         data = self.data(self.config.tasks[task].corpus)
-        return {"labels": (data.facts["digests"]["train"][f"label {task}"], str(data.path))}
+        return {"labels": (data.facts["digests"]["train"][f"label {task}"], data.path)}
 
     def _of_task(self, task: str, seed: int, training: Training) -> Json:
         return {
@@ -271,12 +269,8 @@ class Plan:
         settings = LearnLambda(
             **self._of_task(task, seed, training), constant=constant.start, weights=learned
         )
-        needs = (
-            self._training_tokens(self.tokens(model, block.corpus))
-            | self._of_model(model)
-            | self._labels(task)
-        )
-        needs |= self._constants(model, block.corpus, constant)
+        needs = self._training_tokens(self.tokens(model, block.corpus)) | self._of_model(model)
+        needs |= self._labels(task) | self._constants(model, block.corpus, constant)
         if gradient and not self.streamed(task, ORIGINAL):
             # in no key, because tokens and model, which are in it, determine the original's states
             needs["states"] = None, self.states(model, task, ORIGINAL).output
@@ -356,7 +350,7 @@ class Plan:
         data = self.data(block.corpus)
         drawn: Needs = {}
         if isinstance(cluster, str):
-            drawn["clusters"] = data.facts["digests"]["train"]["cluster"], str(data.path)
+            drawn["clusters"] = data.facts["digests"]["train"]["cluster"], data.path
         size = cluster if isinstance(cluster, int) else 1
         runs = [(f"{seed}", seed, 0) for seed in self.variants(model, task)[variant]]
         if not streamed:  # another pass of the model for each sample would take too long
@@ -470,11 +464,11 @@ class Plan:
         readers = [job for job in jobs if "states" in job.reads]
         # gradients are computed from states, so these cannot wait for the states of an order by gradient
         before = {job.reads["states"] for job in readers if isinstance(job.settings, LearnLambda)}
-        owned = dict[tuple[str, str, bool], dict[AnyJob, None]]()
+        owned = dict[tuple[str, str, bool], list[AnyJob]]()
         for path in dict.fromkeys(job.reads["states"] for job in readers):
             about = self._states[path].about
             owner = about["model"], about["task"] or about["corpus"], path in before
-            owned.setdefault(owner, {})[self._states[path]] = None
+            owned.setdefault(owner, []).append(self._states[path])
         for owner, states in owned.items():
             groups = list[list[AnyJob]]()
             size = 0
@@ -557,7 +551,7 @@ class Plan:
         # one entry for a study, whatever link leads to its folder
         folder = os.path.realpath(self.results)
         files = {job.output for job in self.jobs}
-        files |= {str(self.data(name).path) for name in self.config.corpora_run}
+        files |= {self.data(name).path for name in self.config.corpora_run}
         entry = {
             "folder": folder,
             "host": platform.node(),

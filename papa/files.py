@@ -258,16 +258,13 @@ def write_table(table: pa.Table, path: PathLike, facts: Json, record: Record | N
         writer.write(table)
 
 
+@dataclass(frozen=True)
 class TableFile:
     """A Parquet file that is read by row groups; its `provenance` was read on opening."""
 
-    def __init__(self, path: PathLike, file: pq.ParquetFile, provenance: Provenance):
-        self.path = path
-        self.file = file
-        self.provenance = provenance
-        self.schema: pa.Schema = file.schema_arrow
-        self.metadata: pq.FileMetaData = file.metadata
-        self._digests = list(provenance.facts["groups"])
+    path: PathLike
+    parquet: pq.ParquetFile
+    provenance: Provenance
 
     @property
     def facts(self) -> Json:
@@ -276,8 +273,8 @@ class TableFile:
 
     def group(self, index: int) -> pa.Table:
         """Return a row group; raise `DamagedArtefact` if its digest is wrong."""
-        table = self.file.read_row_group(index, use_threads=False)
-        if digest_of_table(table) != self._digests[index]:
+        table = self.parquet.read_row_group(index, use_threads=False)
+        if digest_of_table(table) != self.provenance.facts["groups"][index]:
             raise damaged(self.path, "is damaged (rows have changed since they were written)")
         return table
 
@@ -285,10 +282,10 @@ class TableFile:
         """Return some row groups (None: all) as one table."""
         import pyarrow as pa
 
-        chosen = range(len(self._digests)) if indices is None else indices
+        chosen = range(self.parquet.num_row_groups) if indices is None else indices
         tables = [self.group(index) for index in chosen]
         # pyarrow refuses an empty list of tables
-        table = pa.concat_tables(tables) if tables else self.schema.empty_table()
+        table = pa.concat_tables(tables) if tables else self.parquet.schema_arrow.empty_table()
         return table.replace_schema_metadata()
 
 
@@ -539,7 +536,7 @@ def unsealed(path: PathLike, text: str | bytes | None, parts: Iterable[bytes] = 
 
 def _json_of(path: PathLike) -> tuple[Json, str | None]:
     with reading(path, "JSON", ValueError, AttributeError):
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_bytes())
         provenance = content.pop(KEY, None)
     return content, None if provenance is None else _json(provenance)
 

@@ -28,7 +28,6 @@ from pydantic import (
     Tag,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 
 from papa.config.margin import SHARE, Margin, margin_for
 from papa.config.measures import METRICS, TEXT, WORD, Target, check_metric
@@ -144,10 +143,9 @@ def _not_the_cache(name: str) -> str:
     return name
 
 
-def unit(name: str) -> FieldInfo:
+def unit(name: str) -> Any:
     """Name the unit of a number for the key table."""
-    info: FieldInfo = Field(json_schema_extra={"unit": name})
-    return info
+    return Field(json_schema_extra={"unit": name})
 
 
 Name = Annotated[str, AfterValidator(_name)]

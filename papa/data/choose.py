@@ -241,7 +241,7 @@ def validation_file(train: PathLike) -> Path:
 
 
 def described(
-    splits: Mapping[str, Columns],
+    splits: dict[str, Columns],
     files: dict[str, str],
     roles: Roles,
     labels: Sequence[str] | None = None,
@@ -262,7 +262,7 @@ def described(
         rows = train.table.num_rows
         metric = MASKED.usual_metric
         return DataSet(files, chosen, metric, rows, {"metric": reason}, unused=unused)
-    for columns in list(splits.values())[::-1]:  # the training split last
+    for columns in reversed(splits.values()):  # the training split last
         examples, classes = columns.examples(chosen, labels)
     reasons = {}
     distinct = len({example[0] for example in examples})

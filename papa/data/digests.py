@@ -59,7 +59,7 @@ def _state(paths: tuple[PathLike, ...]) -> Entry:
 
 def _cached() -> dict[str, Entry]:
     with suppress(OSError, ValueError, AttributeError):  # a damaged cache counts as empty
-        entries = json.loads((user_cache() / "digests.json").read_text(encoding="utf-8"))
+        entries = json.loads((user_cache() / "digests.json").read_bytes())
         return {key: entry for key, entry in entries.items() if isinstance(entry, list) and entry}
     return {}
 

@@ -237,6 +237,11 @@ class Examples:
             slots, columns, None if real.all() else real, mask.shape[1], last_queries=queries
         )
 
+    @property
+    def real_keys(self) -> Tensor | None:
+        """Whether a key has a token, `[example, 1, 1, key]`; None if all have one."""
+        return None if self.real is None else self.real[:, None, None, :]
+
     def distinct(self, values: Tensor) -> Tensor:
         """Return `[example or 1, ...]` of slots or columns `[example, ...]`: one row if they are the same for all."""
         return values[:1] if self.same_slots else values

@@ -140,7 +140,7 @@ class TokensFile:
     """A tokens file that is read group by group; `splits` maps each split to its extent."""
 
     def __init__(self, file: TableFile):
-        if not {"split", "ids", "slots", "segments", "cut"} <= set(file.schema.names):
+        if not {"split", "ids", "slots", "segments", "cut"} <= set(file.parquet.schema_arrow.names):
             raise damaged(file.path, "contains no laid-out tokens")
         self._file = file
         self.slots = int(file.facts["slots"])
@@ -148,9 +148,8 @@ class TokensFile:
         self.splits: dict[str, Group] = {}
         self.rows = 0
         """Number of rows in the file."""
-        for group in map(
-            file.metadata.row_group, range(file.metadata.num_row_groups)
-        ):  # from the footer of the file
+        # from the footer of the file
+        for group in map(file.parquet.metadata.row_group, range(file.parquet.num_row_groups)):
             every = map(group.column, range(group.num_columns))
             # Parquet calls the values of a list column ids.list.element
             columns = {column.path_in_schema.split(".")[0]: column for column in every}

@@ -169,7 +169,7 @@ def folder_in_package(package: str) -> Path | None:
 def facts_in(folder: str | os.PathLike[str]) -> Facts:
     """Read the config.json in a folder; raise `InputError` if it cannot be read."""
     try:
-        facts = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
+        facts = json.loads(Path(folder, "config.json").read_bytes())
     except (OSError, ValueError) as error:
         raise InputError(
             f"{folder} has no readable config.json, so it is not a model; give a folder that save_pretrained wrote."
@@ -308,7 +308,7 @@ def _weight_files(place: str, name: str) -> list[Path]:
             raise ValueError(f"there is none of {', '.join(WEIGHT_FILES)}")
         if file.suffix != ".json":
             return [file]
-        index = json.loads(file.read_text(encoding="utf-8"))
+        index = json.loads(file.read_bytes())
         parts = sorted({str(part) for part in index["weight_map"].values()})
         for part in parts:
             # an index from elsewhere could name any file of this machine

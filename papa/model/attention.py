@@ -323,7 +323,7 @@ def allowed_keys(rule: Rule, examples: Examples) -> Tensor | None:
     """Return the keys that queries see under a transformers rule; shapes as in `mask`."""
     from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 
-    real = None if examples.real is None else examples.real[:, None, None, :]
+    real = examples.real_keys
     # a rule that only wraps this one, for example with a window, is another object
     if rule is bidirectional_mask_function:
         return None if real is None else real.as_subclass(PaddingMask)

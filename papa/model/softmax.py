@@ -285,7 +285,7 @@ def visible_keys(session: Session, layer: int) -> Tensor | None:
     with numbers that other scores may reach after rounding.
     """
     examples = session.layout
-    real = None if examples.real is None else examples.real[:, None, None, :]
+    real = examples.real_keys
     if not session.causal:
         return real
     window = session.softmax_calls.windows[layer]

@@ -53,7 +53,6 @@ MAJORITY = 0.75
 """With two classes, accuracy shows little if the larger class has more than this share of the rows."""
 REPEATED_SHARE = 0.1
 """If more than this share of pairs repeat the first text of another pair, the pairs of a text form a cluster."""
-Example = Sequence[str]  # a text, the two texts of a pair, or the words of a list
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,8 @@ class DataSet:
         columns: columns by role: first, second or words; label; cluster.
         notes: sentences about held-out and dropped rows.
         unwritten: rows of those splits whose files have to be written.
-        examples: training examples by which slots are chosen; none for running text.
+        examples: training examples by which slots are chosen, each a text, the two texts of a pair, or the words of a
+            list; none for running text.
     """
 
     files: dict[str, str]
@@ -77,7 +77,7 @@ class DataSet:
     labels: Sequence[str] | None = None
     notes: Sequence[str] = ()
     unwritten: Mapping[str, Columns] = field(default_factory=dict)
-    examples: Sequence[Example] = ()
+    examples: Rows = ()
 
     @property
     def line(self) -> str:
@@ -150,7 +150,7 @@ def _positions(facts: Facts) -> int:
 
 
 def _slots_needed(
-    examples: Sequence[Example], words: bool, tokenizer: PreTrainedTokenizerBase | None
+    examples: Rows, words: bool, tokenizer: PreTrainedTokenizerBase | None
 ) -> tuple[list[int], int]:
     """Return the number of slots that each example needs, and how many examples have only unknown tokens.
 
@@ -178,9 +178,7 @@ def _slots_needed(
     return [2 * max(len(a) + start, len(b) + after) for a, b in pairs], unknown
 
 
-def _tokens(
-    texts: Sequence[Example], tokenizer: PreTrainedTokenizerBase | None
-) -> Sequence[Sequence[object]]:
+def _tokens(texts: Rows, tokenizer: PreTrainedTokenizerBase | None) -> Sequence[Sequence[object]]:
     """Return the tokens of texts or lists of words, or estimate them."""
     if tokenizer is None:
         # a token has about five letters, or one if words have no spaces

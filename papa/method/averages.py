@@ -19,7 +19,7 @@ from papa.config.variant import DATA_FREE, KINDS, TIED
 from papa.errors import InputError, count, first_line, missing_extra
 from papa.files import PathLike, Record, damaged
 from papa.method.hdf5 import read_arrays, write_arrays
-from papa.model.replacement import Outputs
+from papa.model.replacement import Loaded, Outputs
 
 if TYPE_CHECKING:
     import altair as alt
@@ -88,7 +88,7 @@ class Constants:
         return mean
 
     @property
-    def constants(self) -> Tensor | Outputs:
+    def constants(self) -> Loaded:
         """The averages in the form that replaces attention."""
         return Outputs(self.mean) if self.kind == "mean-output" else self.mean
 
@@ -173,7 +173,7 @@ class Constants:
         return averages
 
     @classmethod
-    def load_constants(cls, path: PathLike) -> Tensor | Outputs:
+    def load_constants(cls, path: PathLike) -> Loaded:
         """Read only the averages, in the form that replaces attention; `load` needs five times the memory.
 
         Raise the same errors as `load`.

@@ -99,8 +99,8 @@ class Checkpoint:
     def discard(self) -> None:
         """Delete the state, including a partly written one."""
         # a name may contain [, which has a meaning in patterns
-        partial = self.path.with_name(f".{glob.escape(self.path.name)}.*.partial")
-        for path in (self.path, *partial.parent.glob(partial.name)):
+        partial = f".{glob.escape(self.path.name)}.*.partial"
+        for path in (self.path, *self.path.parent.glob(partial)):
             with suppress(OSError):
                 path.unlink(missing_ok=True)
 

@@ -132,7 +132,7 @@ class HasConstants(Protocol):
     """Any object with constants, such as averages."""
 
     @property
-    def constants(self) -> Tensor | Outputs: ...
+    def constants(self) -> Loaded: ...
 
 
 Loaded = Tensor | Outputs

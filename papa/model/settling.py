@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import product
+from math import inf
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -391,7 +392,7 @@ class Trial:
             return max(difference, self._distance_with_far_slots())
         if self.form.rows == "packed":
             if not self._isolates_examples(batch):
-                return float("inf")
+                return inf
             self._check_long_rows(batch)
         return difference
 

@@ -147,8 +147,8 @@ class Plan:
     def data(self, corpus: str) -> Prepared:
         """Return the table of a corpus; one that is not on this machine yet has provisional digests."""
         config = self.config
-        run = {task: config.tasks[task] for _, task in config.pairs}
-        of_corpus = {name: task for name, task in run.items() if task.corpus == corpus}
+        run = [task for _, task in config.pairs if config.tasks[task].corpus == corpus]
+        of_corpus = {task: config.tasks[task] for task in run}
         folder = self.cache / "data"
         return prepared(
             config.corpora[corpus], of_corpus, self.machine, folder, corpus, save=self._save
@@ -531,8 +531,9 @@ class Plan:
         """Write plan.json, and the files of the jobs; a config that is edited during a run changes no job."""
         write_json(self.content(), self.results / PLAN)
         self._register()
-        missing = [batch for batch in self.batches if batch.lacking]
-        contents = {key_in(batch.handle): batch.content() for batch in missing}
+        contents = {
+            key_in(batch.handle): batch.content() for batch in self.batches if batch.lacking
+        }
         contents[STUDY] = {
             "threads": self.config.threads,
             "report": self.report.output,

@@ -32,7 +32,6 @@ from papa.stages import (
     read_job,
 )
 
-Say = Callable[[str], None]
 log = logging.getLogger(__name__)
 
 
@@ -118,7 +117,7 @@ def _mark(path: str) -> None:
 
 
 @contextmanager
-def process(name: str, path: Path, threads: str) -> Iterator[Say]:
+def process(name: str, path: Path, threads: str) -> Iterator[Callable[[str], None]]:
     """Redirect stderr to the job's log, and yield `say`, which prints the job's result as one line.
 
     Heavy imports belong inside the `with` block, because threads and GPU must be set before them. No job

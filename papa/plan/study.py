@@ -54,7 +54,7 @@ TOGETHER = 2 * 10**9
 PLAN = "plan.json"
 STUDIES = "studies"
 """The folder of the cache that lists, for each study of any user, the files that it needs."""
-TOLD_APART_BY = ("seed", "sample", "kind")
+DIFFERING_FACTS = ("seed", "sample", "kind")
 """The facts in which the jobs of a batch may differ."""
 NOTHING_REPLACED = HiddenStates()
 Needs = dict[str, tuple[str | None, str | None]]
@@ -147,8 +147,8 @@ class Plan:
     def data(self, corpus: str) -> Prepared:
         """Return the table of a corpus; one that is not on this machine yet has provisional digests."""
         config = self.config
-        run = [task for _, task in config.pairs if config.tasks[task].corpus == corpus]
-        of_corpus = {task: config.tasks[task] for task in run}
+        names = [task for _, task in config.pairs if config.tasks[task].corpus == corpus]
+        of_corpus = {name: config.tasks[name] for name in names}
         folder = self.cache / "data"
         return prepared(
             config.corpora[corpus], of_corpus, self.machine, folder, corpus, save=self._save
@@ -451,7 +451,7 @@ class Plan:
             company: object = job.output
             if isinstance(job.settings, Average | Probe):
                 about = job.about.items()
-                company = job.stage, *(fact for fact in about if fact[0] not in TOLD_APART_BY)
+                company = job.stage, *(fact for fact in about if fact[0] not in DIFFERING_FACTS)
             together.setdefault(company, []).append(job)
         for group in together.values():
             name = group[0].name

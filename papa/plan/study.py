@@ -205,8 +205,8 @@ class Plan:
         block = self.config.corpora[corpus]
         slots = slots or block.slots or 0
         settings = Tokenize(slots=slots, layout=self.config.layout, blocks=block.blocks)
-        needs = self._of_model(model)
-        needs["texts"] = self._texts(corpus, "all"), self.data(corpus).path
+        needs: Needs = {"texts": (self._texts(corpus, "all"), self.data(corpus).path)}
+        needs |= self._of_model(model)
         return self._job(settings, f"{model}-{corpus}", needs, {"model": model, "corpus": corpus})
 
     def _training_tokens(self, tokens: AnyJob) -> Needs:

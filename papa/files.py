@@ -18,7 +18,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from inspect import signature
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PathLike = str | os.PathLike[str]
+Json = dict[str, Any]
+"""A JSON object, such as facts about the content of a file."""
 KEY = "papa"
 """Key under which a file stores its provenance."""
 # 64 bits: two keys of a cache hardly ever agree by chance, and names stay short; files contain the whole key
@@ -59,7 +61,7 @@ class Record:
 
     stage: str
     version: int
-    settings: Mapping[str, Any]
+    settings: Json
     inputs: Mapping[str, str]
 
     @cached_property
@@ -81,7 +83,7 @@ class Provenance:
         packages: the versions of the packages that made the artefact; no key depends on them.
     """
 
-    facts: Mapping[str, Any]
+    facts: Json
     record: Record | None
     digest: str
     packages: Mapping[str, str]
@@ -194,50 +196,44 @@ def reading(path: PathLike, form: str, *damage: type[Exception]) -> Iterator[Non
     except InputError:
         raise
     except explained as error:
-        code = (
-            error.errno if isinstance(error, OSError) else None
-        )  # libraries also raise OSError, without a code
+        code = getattr(error, "errno", None)  # libraries also raise OSError, without a code
+        if not code:
+            raise damaged(path, f"cannot be read as {form} ({first_line(error)})") from error
+        problem = f"{path} cannot be read ({_reason(error)})"
         if code in (errno.ENOENT, errno.ENOTDIR):
-            raise DamagedArtefact(
-                f"{path} cannot be read ({_reason(error)}); run the workflow again."
-            ) from error
-        if code:
-            raise InputError(
-                f"{path} cannot be read ({_reason(error)}); fix the cause and run again."
-            ) from error
-        raise DamagedArtefact(
-            f"{path} cannot be read as {form} ({first_line(error)}); {REBUILD}."
-        ) from error
+            raise DamagedArtefact(f"{problem}; run the workflow again.") from error
+        raise InputError(f"{problem}; fix the cause and run again.") from error
+
+
+def damaged(path: PathLike, problem: str) -> DamagedArtefact:
+    """Return the error for a damaged file, whose path and `problem` begin the sentence."""
+    return DamagedArtefact(f"{path} {problem}; {REBUILD}.")
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
+@dataclass
 class TableWriter:
-    """A Parquet file that is being written, one row group after another."""
+    """A Parquet file that is being written, one row group after another; callers may add to its `facts`.
 
-    def __init__(self, file: pq.ParquetWriter, facts: Mapping[str, object], record: Record | None):
-        self._file = file
-        self.facts = dict(facts)
-        self._record = record
-        self._groups: list[str] = []
+    `groups` has the digest of each row group.
+    """
+
+    file: pq.ParquetWriter
+    facts: Json
+    groups: list[str] = field(default_factory=list)
 
     def write(self, table: pa.Table) -> None:
         """Add a row group."""
         # one group a call, because each has a digest; pyarrow would split a large table
-        self._file.write_table(table, row_group_size=max(1, table.num_rows))
-        self._groups.append(digest_of_table(table))
-
-    def end(self) -> None:
-        """Write the provenance, with the digest of each row group; callers may add to `facts` before this call."""
-        self._file.add_key_value_metadata(
-            {KEY: sealed({**self.facts, "groups": self._groups}, self._record)}
-        )
+        self.file.write_table(table, row_group_size=max(1, table.num_rows))
+        self.groups.append(digest_of_table(table))
 
 
 @contextmanager
 def writing_table(
-    path: PathLike, schema: pa.Schema, facts: Mapping[str, object], record: Record | None = None
+    path: PathLike, schema: pa.Schema, facts: Json, record: Record | None = None
 ) -> Iterator[TableWriter]:
     """Write a Parquet file by row groups; it appears only if the `with` block succeeds."""
     import pyarrow.parquet as pq
@@ -249,55 +245,47 @@ def writing_table(
         replacing(path) as temporary,
         pq.ParquetWriter(temporary, schema, compression="zstd", **options) as file,
     ):
-        writer = TableWriter(file, facts, record)
+        writer = TableWriter(file, dict(facts))
         yield writer
         # Parquet keeps its metadata at the end of a file, so the digests of all groups can be in it
-        writer.end()
+        provenance = sealed({**writer.facts, "groups": writer.groups}, record)
+        file.add_key_value_metadata({KEY: provenance})
 
 
-def write_table(
-    table: pa.Table, path: PathLike, facts: Mapping[str, object], record: Record | None = None
-) -> None:
+def write_table(table: pa.Table, path: PathLike, facts: Json, record: Record | None = None) -> None:
     """Write a table as Parquet, with its record and with `facts` about it (JSON values)."""
     with writing_table(path, table.schema, facts, record) as writer:
         writer.write(table)
 
 
+@dataclass(frozen=True)
 class TableFile:
     """A Parquet file that is read by row groups; its `provenance` was read on opening."""
 
-    def __init__(self, path: PathLike, file: pq.ParquetFile, provenance: Provenance):
-        self.path = path
-        self.file = file
-        self.provenance = provenance
-        self.schema: pa.Schema = file.schema_arrow
-        self.metadata: pq.FileMetaData = file.metadata
-        self._digests = list(provenance.facts["groups"])
+    path: PathLike
+    parquet: pq.ParquetFile
+    provenance: Provenance
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Json:
         """The facts that the table was written with."""
         return {key: value for key, value in self.provenance.facts.items() if key != "groups"}
 
     def group(self, index: int) -> pa.Table:
         """Return a row group; raise `DamagedArtefact` if its digest is wrong."""
-        table = self.file.read_row_group(index, use_threads=False)
-        if digest_of_table(table) != self._digests[index]:
-            raise DamagedArtefact(
-                f"{self.path} is damaged (rows have changed since they were written); {REBUILD}."
-            )
+        table = self.parquet.read_row_group(index, use_threads=False)
+        if digest_of_table(table) != self.provenance.facts["groups"][index]:
+            raise damaged(self.path, "is damaged (rows have changed since they were written)")
         return table
 
     def read(self, indices: Iterable[int] | None = None) -> pa.Table:
         """Return some row groups (None: all) as one table."""
         import pyarrow as pa
 
-        tables = [
-            self.group(index)
-            for index in (range(len(self._digests)) if indices is None else indices)
-        ]
+        chosen = range(self.parquet.num_row_groups) if indices is None else indices
+        tables = [self.group(index) for index in chosen]
         # pyarrow refuses an empty list of tables
-        table = pa.concat_tables(tables) if tables else self.schema.empty_table()
+        table = pa.concat_tables(tables) if tables else self.parquet.schema_arrow.empty_table()
         return table.replace_schema_metadata()
 
 
@@ -311,7 +299,7 @@ def opened_table(path: PathLike) -> Iterator[TableFile]:
     with reading(path, "a papa table", pa.ArrowException, KeyError), pq.ParquetFile(path) as file:
         provenance = unsealed(path, (file.metadata.metadata or {}).get(KEY.encode()))
         if len(provenance.facts["groups"]) != file.metadata.num_row_groups:
-            raise DamagedArtefact(f"{path} is damaged (rows are missing); {REBUILD}.")
+            raise damaged(path, "is damaged (rows are missing)")
         yield TableFile(path, file, provenance)
 
 
@@ -321,7 +309,7 @@ def read_table(path: PathLike) -> pa.Table:
         return file.read()
 
 
-def read_facts(path: PathLike) -> dict[str, Any]:
+def read_facts(path: PathLike) -> Json:
     """Return the facts that a table was written with, without reading its rows."""
     with opened_table(path) as file:
         return file.facts
@@ -393,7 +381,7 @@ def write_json(content: Mapping[str, object], path: PathLike, record: Record | N
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
-def read_json(path: PathLike) -> dict[str, Any]:
+def read_json(path: PathLike) -> Json:
     """Read a file that `write_json` wrote; raise `DamagedArtefact` if it is missing, damaged or something else."""
     content, provenance = _json_of(path)
     unsealed(path, provenance, [_json(content).encode()])
@@ -403,7 +391,7 @@ def read_json(path: PathLike) -> dict[str, Any]:
 def write_tensors(
     tensors: Mapping[str, Tensor],
     path: PathLike,
-    facts: Mapping[str, object],
+    facts: Json,
     record: Record | None = None,
 ) -> None:
     """Write `tensors` as safetensors, with their record and with `facts` about them."""
@@ -414,7 +402,7 @@ def write_tensors(
         temporary.write_bytes(content)
 
 
-def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], Json]:
     """Return tensors and facts that `write_tensors` wrote; raise `DamagedArtefact` if the file is something else."""
     from safetensors import SafetensorError
     from safetensors.torch import load
@@ -426,22 +414,20 @@ def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def provenance_of_arrays(
-    facts: Mapping[str, object], record: Record | None, arrays: Mapping[str, np.ndarray]
+    facts: Json, record: Record | None, arrays: Mapping[str, np.ndarray]
 ) -> str:
     """Return the provenance of an HDF5 file with these `arrays`; the file stores it in the attribute `KEY`."""
     digests = {name: digest_of_array(values) for name, values in arrays.items()}
     return sealed({**facts, "arrays": digests}, record)
 
 
-def check_arrays(path: PathLike, text: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def check_arrays(path: PathLike, text: str, arrays: Mapping[str, np.ndarray]) -> Json:
     """Return the facts of an HDF5 file; raise `DamagedArtefact` if `arrays` changed since they were written."""
     facts = dict(unsealed(path, text).facts)
     digests = facts.pop("arrays", {})
     for name, values in arrays.items():
         if digests.get(name) != digest_of_array(values):
-            raise DamagedArtefact(
-                f"{path} is damaged ({name} has changed since it was written); {REBUILD}."
-            )
+            raise damaged(path, f"is damaged ({name} has changed since it was written)")
     return facts
 
 
@@ -522,7 +508,7 @@ _READERS = {
 }
 
 
-def sealed(facts: Mapping[str, object], record: Record | None, parts: Iterable[bytes] = ()) -> str:
+def sealed(facts: Json, record: Record | None, parts: Iterable[bytes] = ()) -> str:
     """Return a provenance as text, with the digest of the facts and of the content in `parts`."""
     # as they will be read back: keys that are numbers become texts, which sort otherwise
     facts = json.loads(_json(facts))
@@ -536,23 +522,21 @@ def unsealed(path: PathLike, text: str | bytes | None, parts: Iterable[bytes] = 
     try:
         provenance = Provenance.parse(text)
     except (ValueError, KeyError, TypeError) as error:
-        problem = f"{path} has no record of how it was made: it is damaged or not papa's"
-        raise DamagedArtefact(f"{problem}; {REBUILD}.") from error
+        problem = "has no record of how it was made: it is damaged or not papa's"
+        raise damaged(path, problem) from error
     named = KEYED.search(Path(path).stem)
     # a file that was copied over another is intact, but has other content than its name says
     if named and not (provenance.record and provenance.record.key.startswith(named[1])):
         key = provenance.record.key if provenance.record else "none"
-        raise DamagedArtefact(f"{path} contains the artefact with the key {key}; {REBUILD}.")
+        raise damaged(path, f"contains the artefact with the key {key}")
     if provenance.digest != digest_of_json(provenance.facts, parts):
-        raise DamagedArtefact(
-            f"{path} is damaged (it has changed since it was written); {REBUILD}."
-        )
+        raise damaged(path, "is damaged (it has changed since it was written)")
     return provenance
 
 
-def _json_of(path: PathLike) -> tuple[dict[str, Any], str | None]:
+def _json_of(path: PathLike) -> tuple[Json, str | None]:
     with reading(path, "JSON", ValueError, AttributeError):
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_bytes())
         provenance = content.pop(KEY, None)
     return content, None if provenance is None else _json(provenance)
 

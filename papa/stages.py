@@ -16,14 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from papa.config.measures import Target, target_of
 from papa.config.settings import Machine, Task
 from papa.errors import InputError
-from papa.files import KEY_DIGITS, KEYED, PathLike, Record
+from papa.files import KEY_DIGITS, KEYED, Json, PathLike, Record
 
 S = TypeVar("S", bound="Settings", covariant=True)
 JOBS = "jobs"
@@ -202,7 +202,7 @@ class Report(Settings):
     suffix = ".json"
     runs_encoder = False
 
-    config: dict[str, Any]
+    config: Json
     """the config as `Config.shown` returns it"""
 
 
@@ -236,7 +236,7 @@ class Job(Generic[S]):
     record: Record
     reads: Mapping[str, str]
     output: str
-    about: Mapping[str, Any] = field(default_factory=dict)
+    about: Json = field(default_factory=dict)
     label: str = ""
     variant: HiddenStates = field(default_factory=HiddenStates)
     machine: Machine = field(default_factory=Machine)
@@ -268,7 +268,7 @@ class Job(Generic[S]):
         # tasks that differ only in their names share a file, but each has its rows in the report
         return isinstance(other, Job) and (self.output, self.about) == (other.output, other.about)
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> Json:
         """Return the job as JSON, from which `of_content` makes it again."""
         return {name: getattr(self, name) for name in PLAIN} | {
             "stage": self.stage,
@@ -279,7 +279,7 @@ class Job(Generic[S]):
         }
 
     @staticmethod
-    def of_content(content: Mapping[str, Any]) -> AnyJob:
+    def of_content(content: Json) -> AnyJob:
         """Return the job with this content."""
         settings = STAGES[content["stage"]].model_validate(content["settings"])
         variant = HiddenStates.model_validate(content["variant"])
@@ -328,11 +328,6 @@ class JobBatch:
         return max((job.output for job in self.jobs), key=os.path.getmtime)
 
     @property
-    def handle_key(self) -> str:
-        """The name of the file of this batch in the folder of the jobs' files."""
-        return key_in(self.handle)
-
-    @property
     def states(self) -> set[str]:
         """The hidden states that the jobs write or read."""
         if self.marker:
@@ -356,7 +351,7 @@ class JobBatch:
             for name, batches in self.needs.items()
         }
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> Json:
         """Return what the job needs to know, as JSON."""
         return {
             "rule": self.rule,
@@ -368,7 +363,7 @@ class JobBatch:
         }
 
     @classmethod
-    def of_content(cls, content: Mapping[str, Any]) -> JobBatch:
+    def of_content(cls, content: Json) -> JobBatch:
         """Return the batch with this content, as the process that runs it needs it."""
         jobs = [Job.of_content(job) for job in content["jobs"]]
         plain = {name: content[name] for name in ("rule", "name", "marker", "forced")}
@@ -383,7 +378,7 @@ def key_in(path: str) -> str:
     return path.rpartition("-")[2][:KEY_DIGITS]
 
 
-def write_jobs(folder: Path, contents: Mapping[str, object]) -> None:
+def write_jobs(folder: Path, contents: Json) -> None:
     """Replace the folder of the jobs' files; `contents` maps names, without suffix, to JSON.
 
     Raises:
@@ -403,12 +398,10 @@ def write_jobs(folder: Path, contents: Mapping[str, object]) -> None:
         raise InputError(f"{reason}; fix the cause and run again.") from error
 
 
-def read_job(folder: PathLike, name: str) -> dict[str, Any] | None:
+def read_job(folder: PathLike, name: str) -> Json | None:
     """Return the content of a job's file in the results of a study; None if there is nothing to do."""
     try:
-        content: dict[str, Any] = json.loads(
-            Path(folder, JOBS, f"{name}.json").read_text(encoding="utf-8")
-        )
+        content: Json = json.loads(Path(folder, JOBS, f"{name}.json").read_bytes())
     except FileNotFoundError:
         return None
     return content

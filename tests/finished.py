@@ -116,7 +116,7 @@ class Made(Plan):
             task: {"names": list(LABELS), "train_counts": self.taught(task)} for task in tasks
         }
         facts |= {"labels": labels, "characters": dict.fromkeys(("train", "validation"), 9)}
-        return Prepared(str(self.cache / "data" / f"{corpus}.parquet"), "k", facts)
+        return Prepared(str(self.cache / "data" / f"{corpus}.parquet"), facts)
 
     def model(self, name):
         return ModelFiles("", name)

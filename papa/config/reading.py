@@ -35,9 +35,6 @@ YAML_HINTS = {
 }
 """Advice for mistakes, by a part of PyYAML's message."""
 
-INTEGER = "tag:yaml.org,2002:int"
-FLOAT = "tag:yaml.org,2002:float"
-
 
 def read_config(
     path: str | os.PathLike[str], changes: Mapping[str, object] | None = None
@@ -114,11 +111,7 @@ class CarefulLoader(yaml.SafeLoader):
 
     def number(self, node: yaml.ScalarNode) -> int | float:
         """Read a number; reject it if YAML does not read it as people do."""
-        number = (
-            self.construct_yaml_int(node)
-            if node.tag == INTEGER
-            else self.construct_yaml_float(node)
-        )
+        number: int | float = yaml.SafeLoader.yaml_constructors[node.tag](self, node)
         if ":" in node.value or re.fullmatch("[+-]?0[0-7_]+", node.value):
             raise InputError(
                 f"{self.name} contains {node.value} in line {node.start_mark.line + 1}, which YAML reads as {number}; "
@@ -127,15 +120,15 @@ class CarefulLoader(yaml.SafeLoader):
         return number
 
 
-CarefulLoader.add_constructor(INTEGER, CarefulLoader.number)
-CarefulLoader.add_constructor(FLOAT, CarefulLoader.number)
+for _tag in ("int", "float"):
+    CarefulLoader.add_constructor(f"tag:yaml.org,2002:{_tag}", CarefulLoader.number)
 
 
 def read_yaml(path: str | os.PathLike[str]) -> object:
     """Read a YAML file; raise `InputError` if it is invalid, or contains what YAML silently reads in a strange way."""
     try:
         with open(path, encoding="utf-8") as file:
-            content: object = yaml.load(file, Loader=CarefulLoader)
+            content = yaml.load(file, Loader=CarefulLoader)
         # fails if a block contains itself by an alias
         json.dumps(content, default=str, skipkeys=True)
         return content

@@ -28,7 +28,6 @@ from pydantic import (
     Tag,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 
 from papa.config.margin import SHARE, Margin, margin_for
 from papa.config.measures import METRICS, TEXT, WORD, Target, check_metric
@@ -101,13 +100,9 @@ def fraction(written: object) -> str:
 
 def _listed(written: object) -> object:
     """Return a single name as a list, and null as an empty list."""
-    return (
-        (written,)
-        if isinstance(written, str)
-        else tuple(written)
-        if isinstance(written, list)
-        else written or ()
-    )
+    if isinstance(written, str):
+        return (written,)
+    return tuple(written) if isinstance(written, list) else written or ()
 
 
 def margins_of(written: object) -> tuple[str, ...]:
@@ -124,9 +119,10 @@ def margins_of(written: object) -> tuple[str, ...]:
 
 def _once(values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
     """Refuse a list that contains a value twice, or two lists of heads with one name."""
-    names = [getattr(value, "order", value) for value in values or ()]
-    if twice := next((name for name, times in Counter(names).items() if times > 1), None):
-        raise InputError(f"{twice!r} is listed twice; list each value once.")
+    names = Counter(getattr(value, "order", value) for value in values or ())
+    for name, times in names.items():
+        if times > 1:
+            raise InputError(f"{name!r} is listed twice; list each value once.")
     return values
 
 
@@ -147,24 +143,23 @@ def _not_the_cache(name: str) -> str:
     return name
 
 
-def unit(name: str) -> FieldInfo:
+def unit(name: str) -> Any:
     """Name the unit of a number for the key table."""
-    info: FieldInfo = Field(json_schema_extra={"unit": name})
-    return info
+    return Field(json_schema_extra={"unit": name})
 
 
 Name = Annotated[str, AfterValidator(_name)]
 Text = Annotated[str, Field(min_length=1)]
-# `strict=False` for tuples, because YAML has only lists, which strict pydantic refuses
-Texts = Annotated[tuple[Text, ...], Field(min_length=1, strict=False)]
+# for tuples, because YAML has only lists, which strict pydantic refuses
+NonEmpty = Field(min_length=1, strict=False)
+Texts = Annotated[tuple[Text, ...], NonEmpty]
 Once = AfterValidator(_once)
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Share = Annotated[str, BeforeValidator(fraction, json_schema_input_type=str | float)]
-Shares = Annotated[tuple[Share, ...], Field(min_length=1, strict=False), Once]
-Seeds = Annotated[tuple[Seed, ...], Field(min_length=1, strict=False), Once]
-Head = Annotated[
-    tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Field(strict=False)
-]
+Shares = Annotated[tuple[Share, ...], NonEmpty, Once]
+Seeds = Annotated[tuple[Seed, ...], NonEmpty, Once]
+Index = Annotated[int, Field(ge=0)]
+Head = Annotated[tuple[Index, Index], Field(strict=False)]
 Positive = Annotated[int, Field(ge=1)]
 Margins = Annotated[
     tuple[str, ...], BeforeValidator(margins_of, json_schema_input_type=str | float | list[str])
@@ -230,16 +225,9 @@ AnyOrder = Annotated[
         lambda written: "HeadFile" if isinstance(written, Mapping | HeadFile) else "[name]"
     ),
 ]
-Orders = Annotated[tuple[AnyOrder, ...], Field(min_length=1, strict=False), Once]
-
-
-def _constant(name: str) -> str:
-    return Constant.parse(name).name
-
-
-Constants = Annotated[
-    tuple[Annotated[str, AfterValidator(_constant)], ...], Field(min_length=1, strict=False), Once
-]
+Orders = Annotated[tuple[AnyOrder, ...], NonEmpty, Once]
+AnyConstant = Annotated[str, AfterValidator(lambda name: Constant.parse(name).name)]
+Constants = Annotated[tuple[AnyConstant, ...], NonEmpty, Once]
 
 
 class RunSettings(Block):
@@ -325,9 +313,14 @@ SLICE = re.compile(r"\[([0-9]*):([0-9]*)\]$")
 """A slice of rows at the end of a split's name or file, as in train[1000:]; the first row has the number 0."""
 
 
+def suffix_of(path: str) -> str:
+    """Return the extension of a data file, which determines its format; a slice of rows may follow it."""
+    return Path(SLICE.sub("", path)).suffix.lower()
+
+
 def readable(path: str) -> str:
     """Return the path of a data file; raise `InputError` if papa cannot read its format."""
-    suffix = Path(SLICE.sub("", path)).suffix.lower()
+    suffix = suffix_of(path)
     if suffix not in FORMATS:
         advice = ADVICE.get(suffix, f"convert it to one of these: {', '.join(FORMATS)}")
         raise InputError(f"{path!r} has a format that papa cannot read; {advice}.")
@@ -374,12 +367,10 @@ class _Corpus(Block):
             raise InputError(
                 "there is no column of texts; set `first`, or `words` for lists of words."
             )
-        columns = {"words": ("first", "second", "blocks"), "blocks": ("second",)}
-        for key, others in columns.items():
-            if unfit := next(
-                (other for other in others if getattr(self, key) and getattr(self, other)), None
-            ):
-                raise InputError(f"`{key}` and `{unfit}` do not go together; remove one of them.")
+        for pair in ("words first", "words second", "words blocks", "blocks second"):
+            key, other = pair.split()
+            if getattr(self, key) and getattr(self, other):
+                raise InputError(f"`{key}` and `{other}` do not go together; remove one of them.")
         if self.blocks and isinstance(self.cluster, str):
             raise InputError(
                 "with `blocks`, `cluster` must be a number of consecutive blocks, not a column."
@@ -422,14 +413,10 @@ class OnHub(_Corpus):
         return self
 
     @property
-    def paths(self) -> dict[str, str]:
-        """Nothing, because no split is a local file."""
-        return {}
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The training split, the validation split if there is one, and further validation splits."""
-        return ("train", *(["validation"] if self.validation else []), *self.further_splits)
+    def sources(self) -> dict[str, str]:
+        """The name on the hub of the training split, of the validation split if there is one, and of further ones."""
+        names = dict(zip(("validation", *self.further_splits), self.validation, strict=False))
+        return {"train": self.train} | names
 
     @property
     def further_splits(self) -> tuple[str, ...]:
@@ -454,22 +441,18 @@ class InFiles(_Corpus):
             return written
         files = written.get("files")
         paths = files.values() if isinstance(files, Mapping) else []
-        lines = [
-            Path(SLICE.sub("", path)).suffix.lower() == ".txt"
-            for path in paths
-            if isinstance(path, str)
-        ]
-        return {**written, "first": "text"} if lines and all(lines) else written
+        suffixes = {suffix_of(path) for path in paths if isinstance(path, str)}
+        return {**written, "first": "text"} if suffixes == {".txt"} else written
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The file, or the slice of its rows, of the training split, and of the validation split if there is one."""
+        return {split: path for split, path in self.files if path}
 
     @property
     def paths(self) -> dict[str, str]:
-        """The local file of each split, without a slice of rows."""
-        return {split: SLICE.sub("", path) for split, path in self.files if path}
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The training split, and the validation split if there is one."""
-        return tuple(self.paths)
+        """The file of each split, without a slice of rows."""
+        return {split: SLICE.sub("", path) for split, path in self.sources.items()}
 
     @property
     def further_splits(self) -> tuple[str, ...]:
@@ -490,9 +473,7 @@ class Task(Block):
     """name of the corpus, defined under `corpora`"""
     label: Text | None = None
     """column of the labels: one per example, or a list with one per word; tasks of language modelling have none"""
-    labels: Annotated[
-        tuple[Text, ...] | None, Field(min_length=2, strict=False), AfterValidator(_once)
-    ] = None
+    labels: Annotated[tuple[Text, ...] | None, Field(min_length=2, strict=False), Once] = None
     """names of the labels in order (default: the names in the data, or the sorted values)"""
     subset: Text | None = None
     """column that divides the examples (or words) into subsets, which are also scored separately"""
@@ -519,11 +500,11 @@ class Task(Block):
             raise InputError(
                 f"a task {target.description} needs `label`, the column of the labels; set it, or change `metric`."
             )
-        unfit = [] if target.labelled else ["label", "labels", "subset", "published"]
-        if key := next((key for key in unfit if getattr(self, key) is not None), None):
-            raise InputError(
-                f"a task {target.description} has no `{key}`; remove it, or change `metric`."
-            )
+        for key in () if target.labelled else ("label", "labels", "subset", "published"):
+            if getattr(self, key) is not None:
+                raise InputError(
+                    f"a task {target.description} has no `{key}`; remove it, or change `metric`."
+                )
         return self
 
 
@@ -552,9 +533,7 @@ class Patterns(Block):
 
     tasks: Texts
     """tasks whose average attention is shown; each must be a task that is run"""
-    heads: Annotated[
-        tuple[Head, ...] | None, Field(min_length=1, strict=False), unit("layer, head")
-    ] = None
+    heads: Annotated[tuple[Head, ...] | None, NonEmpty, unit("layer, head")] = None
     """heads to draw, [layer, head] each, counted from 0 (default: those of the paper)"""
 
 
@@ -628,9 +607,9 @@ class Config(Block):
             written["grids"] = {
                 name: run | grid if isinstance(grid, dict) else grid for name, grid in grids.items()
             }
-        return (
-            {"layout": "published_code"} if written.get("fidelity") == "published_code" else {}
-        ) | written
+        if written.get("fidelity") == "published_code":
+            written.setdefault("layout", "published_code")
+        return written
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
@@ -668,22 +647,16 @@ class Config(Block):
     def pairs(self) -> list[tuple[str, str]]:
         """The pairs of a model and a task that are run, each once."""
         grids = self.analyses.values()
-        return list(
-            dict.fromkeys(pair for grid in grids for pair in product(grid.models, grid.tasks))
-        )
+        pairs = [pair for grid in grids for pair in product(grid.models, grid.tasks)]
+        return list(dict.fromkeys(pairs))
 
     @property
     def corpora_run(self) -> list[str]:
         """The corpora that tasks and averages of the runs need, each once."""
         grids = self.analyses.values()
         used = [self.tasks[task].corpus for grid in grids for task in grid.tasks]
-        used += [
-            corpus
-            for grid in grids
-            for name in grid.constants
-            if (corpus := Constant.parse(name).corpus)
-        ]
-        return list(dict.fromkeys(used))
+        averaged = [Constant.parse(name).corpus for grid in grids for name in grid.constants]
+        return list(dict.fromkeys(filter(None, [*used, *averaged])))
 
     def shown(self) -> dict[str, object]:
         """Return the config as the report shows it: only what is run, and without machine-dependent keys."""
@@ -778,12 +751,11 @@ def suggested(name: object, valid: Iterable[str]) -> str:
 
 
 def _check_task(where: str, task: Task, corpus: Corpus) -> None:
-    present = {"slots": corpus.slots is not None, "validation split": "validation" in corpus.splits}
-    if not all(present.values()):
-        lacking = " and no ".join(key for key in present if not present[key])
+    present = {"slots": corpus.slots, "validation split": corpus.sources.get("validation")}
+    if lacking := [key for key, value in present.items() if value is None]:
         raise InputError(
-            f"{where}.corpus is {task.corpus!r}, which has no {lacking}; add it, because only a corpus that is just "
-            f"averaged (average-of-{task.corpus}) can do without."
+            f"{where}.corpus is {task.corpus!r}, which has no {' and no '.join(lacking)}; add it, because only a "
+            f"corpus that is just averaged (average-of-{task.corpus}) can do without."
         )
     if task.label is None:
         return
@@ -796,23 +768,20 @@ def _check_task(where: str, task: Task, corpus: Corpus) -> None:
             f"{where} has labels, but its corpus {task.corpus!r} is cut into blocks, which have no labels; "
             "use a corpus without `blocks`."
         )
-    columns = {"first": corpus.first, "second": corpus.second, "words": corpus.words}
-    if column := next((key for key, named in columns.items() if named == task.label), None):
-        raise InputError(
-            f"{where}.label is {task.label!r}, but that column contains texts, because it is `{column}` of "
-            f"corpora.{task.corpus}; use the column of the labels."
-        )
+    for key in ("first", "second", "words"):
+        if getattr(corpus, key) == task.label:
+            raise InputError(
+                f"{where}.label is {task.label!r}, but that column contains texts, because it is `{key}` of "
+                f"corpora.{task.corpus}; use the column of the labels."
+            )
 
 
 def _check_trained(config: Config) -> None:
     """Reject trained constants for tasks without labels or probes."""
     for where, grid in config.grids_by_key.items():
-        trained = next(
-            (constant for constant in grid.constants if Constant.parse(constant).trained), None
-        )
-        unfit = next((task for task in grid.tasks if config.tasks[task].label is None), None)
-        if trained and unfit:
-            raise InputError(
-                f"{where} runs {unfit} with {trained}, which is trained with a probe of labels, but {unfit} has none; "
-                "put such tasks into a separate grid in `grids`, with other constants."
-            )
+        for constant, task in product(grid.constants, grid.tasks):
+            if Constant.parse(constant).trained and config.tasks[task].label is None:
+                raise InputError(
+                    f"{where} runs {task} with {constant}, which is trained with a probe of labels, but {task} has "
+                    "none; put such tasks into a separate grid in `grids`, with other constants."
+                )

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from papa.config.measures import MASKED, METRICS, NEXT
 from papa.config.settings import SPLITS
-from papa.data.columns import Columns
+from papa.data.columns import Columns, Roles, Rows
 from papa.data.readers import read_file
 from papa.data.splits import ANYTHING, Wanted, write_rows
-from papa.data.weights import Facts, predicts_next
+from papa.data.weights import POSITIONS, Facts, predicts_next
 from papa.errors import WARNING, InputError, count, listing
 from papa.files import PathLike
 
@@ -49,13 +49,10 @@ BLOCK_SLOTS = 128
 """The range of slots for texts, and the slots for running text (as in the paper)."""
 FITTING_SHARE = 0.99
 """Slots are chosen for this share of the texts; if fewer fit, that is a warning."""
-POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx")
-"""Keys of a model's config for its number of positions."""
 MAJORITY = 0.75
 """With two classes, accuracy shows little if the larger class has more than this share of the rows."""
 REPEATED_SHARE = 0.1
 """If more than this share of pairs repeat the first text of another pair, the pairs of a text form a cluster."""
-Example = Sequence[str]  # a text, the two texts of a pair, or the words of a list
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,8 @@ class DataSet:
         columns: columns by role: first, second or words; label; cluster.
         notes: sentences about held-out and dropped rows.
         unwritten: rows of those splits whose files have to be written.
-        examples: training examples by which slots are chosen; none for running text.
+        examples: training examples by which slots are chosen, each a text, the two texts of a pair, or the words of a
+            list; none for running text.
     """
 
     files: dict[str, str]
@@ -79,7 +77,7 @@ class DataSet:
     labels: Sequence[str] | None = None
     notes: Sequence[str] = ()
     unwritten: Mapping[str, Columns] = field(default_factory=dict)
-    examples: Sequence[Example] = ()
+    examples: Rows = ()
 
     @property
     def line(self) -> str:
@@ -152,7 +150,7 @@ def _positions(facts: Facts) -> int:
 
 
 def _slots_needed(
-    examples: Sequence[Example], words: bool, tokenizer: PreTrainedTokenizerBase | None
+    examples: Rows, words: bool, tokenizer: PreTrainedTokenizerBase | None
 ) -> tuple[list[int], int]:
     """Return the number of slots that each example needs, and how many examples have only unknown tokens.
 
@@ -180,9 +178,7 @@ def _slots_needed(
     return [2 * max(len(a) + start, len(b) + after) for a, b in pairs], unknown
 
 
-def _tokens(
-    texts: Sequence[Example], tokenizer: PreTrainedTokenizerBase | None
-) -> Sequence[Sequence[object]]:
+def _tokens(texts: Rows, tokenizer: PreTrainedTokenizerBase | None) -> Sequence[Sequence[object]]:
     """Return the tokens of texts or lists of words, or estimate them."""
     if tokenizer is None:
         # a token has about five letters, or one if words have no spaces
@@ -243,9 +239,9 @@ def validation_file(train: PathLike) -> Path:
 
 
 def described(
-    splits: Mapping[str, Columns],
+    splits: dict[str, Columns],
     files: dict[str, str],
-    roles: Mapping[str, str],
+    roles: Roles,
     labels: Sequence[str] | None = None,
 ) -> DataSet:
     """Describe the texts in the columns `roles`, choose a metric for their labels, and check the rows of all splits."""
@@ -261,15 +257,10 @@ def described(
         reason = (
             "running text without labels: masked language modelling, in blocks that fill the slots"
         )
-        return DataSet(
-            files=files,
-            columns=chosen,
-            metric=MASKED.usual_metric,
-            training_rows=train.table.num_rows,
-            reasons={"metric": reason},
-            unused=unused,
-        )
-    for columns in list(splits.values())[::-1]:  # the training split last
+        rows = train.table.num_rows
+        metric = MASKED.usual_metric
+        return DataSet(files, chosen, metric, rows, {"metric": reason}, unused=unused)
+    for columns in reversed(splits.values()):  # the training split last
         examples, classes = columns.examples(chosen, labels)
     reasons = {}
     distinct = len({example[0] for example in examples})
@@ -292,7 +283,7 @@ def described(
     )
 
 
-def _metric(labels: Sequence[Sequence[str]], words: bool) -> tuple[str, str]:
+def _metric(labels: Rows, words: bool) -> tuple[str, str]:
     counts = Counter(label for row in labels for label in row)
     if words:
         misfit = METRICS["entity_f1"].misfit(sorted(counts))
@@ -309,7 +300,7 @@ def _metric(labels: Sequence[Sequence[str]], words: bool) -> tuple[str, str]:
     return "accuracy", reason
 
 
-def roles_of(columns: Columns, given: Mapping[str, str]) -> dict[str, str]:
+def roles_of(columns: Columns, given: Roles) -> dict[str, str]:
     """Return columns by role: first (and second) or words, and label.
 
     Running text is a single column `text`. Columns that are not `given` are chosen by their usual names.
@@ -334,7 +325,7 @@ def roles_of(columns: Columns, given: Mapping[str, str]) -> dict[str, str]:
     return _texts(columns, texts, roles) | {"label": label}
 
 
-def _texts(columns: Columns, texts: Sequence[str], given: Mapping[str, str]) -> dict[str, str]:
+def _texts(columns: Columns, texts: Sequence[str], given: Roles) -> dict[str, str]:
     """Return the columns of texts by role: those `given`, or the two of `texts` that are a pair, or the only one."""
     if "first" in given:
         return dict(given)
@@ -381,14 +372,10 @@ def _only(columns: Columns, names: Sequence[str], role: str, meaning: str) -> st
     fault = f"has no column with a usual name for {meaning}"
     if names:
         fault = f"could have {meaning} in {' or '.join(names[:3])}"
-    raise _question(columns, role, fault)
-
-
-def _question(columns: Columns, role: str, fault: str) -> InputError:
     more = "running text has only the column text"
     if role == "first":
         more = "and second=COLUMN for pairs"
-    return InputError(
+    raise InputError(
         f"{columns.source} {fault}; give --column {role}=COLUMN ({more}), or columns={{{role!r}: COLUMN}} in Python. "
         f"Its columns: {listing(columns.names)}."
     )

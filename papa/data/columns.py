@@ -21,6 +21,10 @@ ONE_OBJECT_PER_ROW = (
     "write one object per row, as DataFrame.to_json(path, orient='records', lines=True) does"
 )
 Value = str | int | float | None
+Rows = Sequence[Sequence[str]]
+"""Words, labels or names `[row][word]`; if they belong to whole texts, each row has one."""
+Roles = Mapping[str, str]
+"""Names of columns by role: first, second or words; label."""
 NO_CLASS = ("-1", "-100")
 """Numbers that may mean "no label": -1 in test splits of GLUE, -100 for words that the loss skips."""
 NO_TAG = re.compile("-1|-100|-?nan|<na>|none|null", re.IGNORECASE)
@@ -73,10 +77,10 @@ class Columns:
             self._refuse([_is_blank(text) for text in texts], f"no text in column {name}")
         return texts
 
-    def words(self, name: str) -> list[list[str]]:
+    def words(self, name: str) -> Rows:
         """Return words [row][word]; raise `InputError` if a row or a word is empty."""
         expected = "a list of words in each row (for whole texts, set `first`)"
-        words: list[list[str]] = self._column(name, ["list of text"], expected).to_pylist()
+        words: Rows = self._column(name, ["list of text"], expected).to_pylist()
         self._refuse([not row for row in words], f"no words in column {name}")
         self._refuse(
             [any(map(_is_blank, row)) for row in words],
@@ -84,9 +88,7 @@ class Columns:
         )
         return words
 
-    def classes(
-        self, name: str, listed: Sequence[str] | None, words: Sequence[Sequence[str]] | None
-    ) -> list[list[str]]:
+    def classes(self, name: str, listed: Sequence[str] | None, words: Rows | None) -> Rows:
         """Return class names [row][word]; without `words`, each row has a single name.
 
         If the data has no class names, numbers are indices into the names that the task has `listed`. If a listed name
@@ -130,7 +132,7 @@ class Columns:
         return {text: str(int(float(text))) for text in numbers if not _is_number(text)}
 
     def _refuse_missing(
-        self, name: str, named: Sequence[Sequence[str]], known: Collection[str], by_word: bool
+        self, name: str, named: Rows, known: Collection[str], by_word: bool
     ) -> None:
         """Refuse rows without a label; unless the classes are `known`, a label such as -1 may also be a class."""
         present = set(chain.from_iterable(named))
@@ -149,9 +151,7 @@ class Columns:
         advice = f"list all classes under `labels` (--labels), with this one if it is a class; or {remedy}"
         self._refuse_values(named, missing, fault, advice)
 
-    def subsets(
-        self, name: str, words: Sequence[Sequence[str]] | None
-    ) -> list[str] | list[list[str]]:
+    def subsets(self, name: str, words: Rows | None) -> list[str] | list[list[str]]:
         """Return subset names [row], or [row][word] if the column contains lists; an empty name means no subset."""
         by_word = words is not None and self.is_list(name)
         values = self._values(name, words if by_word else None, "subset")
@@ -168,9 +168,7 @@ class Columns:
         self._refuse([not text for text in names], f"no cluster in column {name}")
         return names
 
-    def _values(
-        self, name: str, words: Sequence[Sequence[str]] | None, role: str
-    ) -> list[list[Value]]:
+    def _values(self, name: str, words: Rows | None, role: str) -> list[list[Value]]:
         """Return strings, numbers or booleans [row][word]; without `words`, each row has a single value."""
         kinds = ["text", "whole number"]
         if role == "label":
@@ -190,9 +188,7 @@ class Columns:
         self._refuse(wrong, f"a list in column {name} without one {role} per word")
         return list(values)
 
-    def examples(
-        self, roles: Mapping[str, str], labels: Sequence[str] | None
-    ) -> tuple[Sequence[Sequence[str]], list[list[str]]]:
+    def examples(self, roles: Roles, labels: Sequence[str] | None) -> tuple[Rows, Rows]:
         """Return the texts (or the words) of each row, and its classes, from columns by role; check all rows."""
         words = self.words(roles["words"]) if "words" in roles else None
         texts = [self.texts(roles[role]) for role in ("first", "second") if role in roles]
@@ -237,7 +233,7 @@ class Columns:
             )
         return column
 
-    def _refuse_unprintable(self, names: Sequence[Sequence[str]], column: str, role: str) -> None:
+    def _refuse_unprintable(self, names: Rows, column: str, role: str) -> None:
         """Refuse names with control characters, which crash the library that draws figures."""
         unprintable = {name for name in set(chain.from_iterable(names)) if UNPRINTABLE.search(name)}
         self._refuse_values(

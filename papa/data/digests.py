@@ -40,9 +40,8 @@ def digest_of_file(*paths: PathLike) -> str:
     sha256 = hashlib.sha256()
     for path in paths:
         with open(path, "rb") as file:
-            # in blocks, because the weights of a model may not fit into memory
-            while block := file.read(1 << 20):
-                sha256.update(block)
+            # it reads blocks, because the weights of a model may not fit into memory
+            hashlib.file_digest(file, lambda: sha256)
     digest = sha256.hexdigest()
     newest = max(os.stat(path).st_ctime for path in paths)
     # a file that changed while it was read has the digest of neither content
@@ -52,21 +51,16 @@ def digest_of_file(*paths: PathLike) -> str:
 
 
 def _state(paths: tuple[PathLike, ...]) -> Entry:
-    files = map(os.stat, paths)
-    return [
-        value
-        for file in files
-        for value in (file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns)
-    ]
+    state: Entry = []
+    for file in map(os.stat, paths):
+        state += file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns
+    return state
 
 
 def _cached() -> dict[str, Entry]:
-    with suppress(OSError, ValueError):  # a damaged cache counts as empty
-        entries = json.loads((user_cache() / "digests.json").read_text(encoding="utf-8"))
-        if isinstance(entries, dict):
-            return {
-                key: entry for key, entry in entries.items() if isinstance(entry, list) and entry
-            }
+    with suppress(OSError, ValueError, AttributeError):  # a damaged cache counts as empty
+        entries = json.loads((user_cache() / "digests.json").read_bytes())
+        return {key: entry for key, entry in entries.items() if isinstance(entry, list) and entry}
     return {}
 
 

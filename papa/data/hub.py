@@ -61,7 +61,7 @@ def fetch(config: Config, machine: Machine, say: Callable[[str], None]) -> Machi
     Raises:
         InputError: a repository can neither be downloaded nor read from the cache.
     """
-    models = (config.models[name] for name in dict.fromkeys(name for name, _ in config.pairs))
+    models = [config.models[name] for name, _ in config.pairs]
     configs: dict[tuple[RepoType, str, str | None], set[str | None]] = {
         ("model", model.hub, model.revision): set()
         for model in models
@@ -100,12 +100,11 @@ def download(
         about = HfApi().model_info if repo_type == "model" else HfApi().dataset_info
         info = about(hub, revision=revision)
         files = [file.rfilename for file in info.siblings or []]
-        card = (info.card_data.to_dict() if info.card_data else {}).get("configs")
-        names = (
-            files_of_model(hub, files)
-            if repo_type == "model"
-            else files_of_configs(files, card, configs)
-        )
+        if repo_type == "model":
+            names = files_of_model(hub, files)
+        else:
+            card = info.card_data.get("configs") if info.card_data else None
+            names = files_of_configs(files, card, configs)
         cached = folder_of(repo_type, hub, info.sha, Machine())
         # before the download, after which every file exists
         complete = cached is not None and all(os.path.exists(cached / name) for name in names)
@@ -114,12 +113,10 @@ def download(
         )
         damaged = []
         if not complete:
-            damaged = (
-                HfApi()
-                # the commit, because a branch may have moved since the download
-                .verify_repo_checksums(hub, repo_type=repo_type, revision=folder.name)
-                .mismatches
-            )
+            # the commit, because a branch may have moved since the download
+            commit = folder.name
+            verified = HfApi().verify_repo_checksums(hub, repo_type=repo_type, revision=commit)
+            damaged = verified.mismatches
     except (HTTPError, OSError) as error:
         cached = folder_of(repo_type, hub, revision, Machine())
         if cached is None:
@@ -181,16 +178,12 @@ def files_of_configs(
 
 def _patterns(entries: object, config: str | None) -> list[str]:
     """Return the patterns of the files of a config on the dataset's card; empty if it lists none."""
-    listed = (
-        [entry for entry in entries if isinstance(entry, Mapping)]
-        if isinstance(entries, list)
-        else []
-    )
+    every = entries if isinstance(entries, list) else []
+    listed = [entry for entry in every if isinstance(entry, Mapping)]
     if config is None and len(listed) == 1:
         config = listed[0].get("config_name")
-    entry = next(
-        (entry for entry in listed if entry.get("config_name") == (config or "default")), {}
-    )
+    by_name = {entry.get("config_name"): entry for entry in reversed(listed)}
+    entry = by_name.get(config or "default", {})
     paths = _texts(entry.get("data_files"))
     if folder := entry.get("data_dir"):
         paths = [f"{folder}/{path}" for path in paths or ["*"]]

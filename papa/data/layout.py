@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 WITHOUT_GAPS = ("natural", "contiguous")
 """The styles that leave no gaps between tokens: for encoders, and for decoders, which have no other."""
 STYLES = "paper", "published_code", *WITHOUT_GAPS
+Texts = Sequence[str] | Sequence[Sequence[str]]
+"""Texts `[example]`, or lists of words `[example][word]`."""
 CHUNK_TEXTS = 4096
 """Number of texts that are tokenized at a time."""
 
@@ -111,7 +113,7 @@ class Template:
 
 def lay_out(
     tokenizer: PreTrainedTokenizerBase,
-    first: Sequence[str] | Sequence[Sequence[str]],
+    first: Texts,
     second: Sequence[str] | None = None,
     *,
     slots: int,
@@ -162,7 +164,7 @@ def lay_out(
 
 def place_texts(
     tokenizer: PreTrainedTokenizerBase,
-    first: Sequence[str] | Sequence[Sequence[str]],
+    first: Texts,
     second: Sequence[str] | None,
     *,
     slots: int,
@@ -259,9 +261,7 @@ def separates_words(tokenizer: PreTrainedTokenizerBase) -> bool:
     return words.ids[-len(second) :] == second
 
 
-def _sub_tokens(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str] | Sequence[Sequence[str]], split: bool
-) -> list[SubTokens]:
+def _sub_tokens(tokenizer: PreTrainedTokenizerBase, texts: Texts, split: bool) -> list[SubTokens]:
     options = {
         "add_special_tokens": False,
         "return_attention_mask": False,
@@ -302,9 +302,8 @@ def _joined(
             "such words out."
         )
     for word, sub_tokens in enumerate(ids_of_words):
-        kept = sub_tokens or [tokenizer.unk_token_id]
-        ids += kept
-        begun += [word, *([-1] * (len(kept) - 1))]
+        ids += sub_tokens or [tokenizer.unk_token_id]
+        begun += [word, *(-1 for _ in sub_tokens[1:])]
     return SubTokens(ids, begun, len(empty))
 
 

@@ -18,6 +18,8 @@ from papa.errors import InputError
 
 USED = ("input_ids", "attention_mask", "token_type_ids")
 """Names of inputs that a model reads."""
+Inputs = Mapping[str, Tensor]
+"""Dense inputs `[example, slot]` by name, as `papa.lay_out` returns them."""
 WITHOUT_EFFECT = (
     "labels",
     "special_tokens_mask",
@@ -81,8 +83,8 @@ class Packed:
         return Packed(ids, slots, segments, lengths, n=self.n)
 
     @classmethod
-    def of(cls, inputs: Mapping[str, Tensor], pad_id: int | None = None) -> Packed:
-        """Pack dense inputs `[example, slot]`.
+    def of(cls, inputs: Inputs, pad_id: int | None = None) -> Packed:
+        """Pack dense inputs.
 
         If `pad_id` is given, the mask must exclude exactly the tokens with this id.
         """
@@ -108,7 +110,7 @@ class Packed:
         return dense.view(len(self.lengths), self.n, *tokens.shape[1:])
 
 
-def _check_inputs(inputs: Mapping[str, Tensor]) -> None:
+def _check_inputs(inputs: Inputs) -> None:
     """Raise `InputError` if a model's inputs are incomplete, without effect, or no tensors."""
     for name in ("input_ids", "attention_mask"):
         if inputs.get(name) is None:
@@ -185,7 +187,7 @@ class Examples:
     _selections: dict[int, tuple[Selection, Selection]] = field(default_factory=dict)
 
     @classmethod
-    def of_packed(cls, batch: Packed, from_first: bool = False) -> Examples:
+    def of_packed(cls, batch: Packed, from_first: bool) -> Examples:
         """Return the layout of a packed row.
 
         With `from_first`, slots are counted from the first token of each example, even if padding precedes it.
@@ -221,11 +223,6 @@ class Examples:
         )
 
     @classmethod
-    def of_compact(cls, batch: Packed, from_first: bool = False) -> Examples:
-        """Return the layout of rows from which unused slots are left out; see `of_packed`."""
-        return replace(cls.of_packed(batch, from_first), positions=None, packed=False)
-
-    @classmethod
     def of_mask(
         cls, mask: Tensor, queries: int | None = None, from_first: bool = False
     ) -> Examples:
@@ -239,6 +236,15 @@ class Examples:
         return cls(
             slots, columns, None if real.all() else real, mask.shape[1], last_queries=queries
         )
+
+    @property
+    def real_keys(self) -> Tensor | None:
+        """Whether a key has a token, `[example, 1, 1, key]`; None if all have one."""
+        return None if self.real is None else self.real[:, None, None, :]
+
+    def distinct(self, values: Tensor) -> Tensor:
+        """Return `[example or 1, ...]` of slots or columns `[example, ...]`: one row if they are the same for all."""
+        return values[:1] if self.same_slots else values
 
     def last(self, keys: int) -> Examples:
         """Return the layout for a layer that sees only the last `keys` keys, such as one with a sliding window."""
@@ -335,29 +341,24 @@ class Examples:
         """Return the moves from rows (token, head) to rows (example, head, position) and back, shared by all layers."""
         if heads not in self._selections:
             examples, longest = self.slots.shape
+            places = examples * longest
             device = self.slots.device
-            head = torch.arange(heads, device=self.slots.device)
-            positions = (
-                torch.arange(examples * longest, device=device)
-                if self.positions is None
-                else self.positions
-            )
-            token_at = torch.full((examples * longest,), -1, device=device)
+            head = torch.arange(heads, device=device)
+            positions = self.positions
+            if positions is None:
+                positions = torch.arange(places, device=device)
+            token_at = torch.full((places,), -1, device=device)
             token_at[positions] = torch.arange(len(positions), device=device)
             token_at = token_at.view(examples, longest)
             empty = (token_at < 0)[:, None].expand(-1, heads, -1)
-            places = examples * longest
             empty = _true_indices(empty.flatten(), heads * (places - len(positions)))
             token_at = token_at.where(token_at >= 0, token_at[:, :1])
             rows = token_at[:, None] * heads + head[:, None]  # [example, head, position]
             example = positions // longest
             column = positions % longest
             back = (example * heads)[:, None] * longest + head * longest + column[:, None]
-            every = empty.new_empty(0)
-            self._selections[heads] = (
-                Selection(rows.flatten(), every),
-                Selection(back.flatten(), empty),
-            )
+            to = Selection(rows.flatten(), empty.new_empty(0))
+            self._selections[heads] = to, Selection(back.flatten(), empty)
         return self._selections[heads]
 
 

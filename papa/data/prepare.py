@@ -14,15 +14,16 @@ from itertools import chain
 from pathlib import Path
 from reprlib import repr as shortened
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from papa.config.measures import check_metric, frequent_class
 from papa.config.settings import SPLITS, Corpus, InFiles, Machine, OnHub, Task
-from papa.data.columns import Columns, class_name
-from papa.data.sources import describe, load_splits, source_digests
+from papa.data.columns import Columns, Rows, class_name
+from papa.data.sources import load_splits, source_digests
 from papa.errors import InputError, count, listing
 from papa.files import (
     KEY_DIGITS,
+    Json,
     PathLike,
     Record,
     digest_of_json,
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+Tasks = Mapping[str, Task]
+"""The tasks on a corpus by name."""
 VERSION = 2
 """Raise this when a change to the code changes tables of corpora."""
 ALL = "all"
@@ -57,7 +60,6 @@ class Prepared:
 
     Args:
         path: the path of the table, which exists unless the corpus is not on this machine or nothing is to be saved.
-        key: the digest of the files and of the settings that decide on the content.
         facts: `rows` and `rows_available` (the numbers of rows that are used, and that could be), `shared` (validation
             rows that are also in training), `characters` (bytes of text) and `sizes` by split; `labels` (`names` and
             `train_counts`) by task; `digests` of the columns' values, in the part "train" and in "all"; `warnings`. If
@@ -66,8 +68,7 @@ class Prepared:
     """
 
     path: str
-    key: str
-    facts: Mapping[str, Any]
+    facts: Json
     warnings: Sequence[str] = ()
 
 
@@ -77,7 +78,7 @@ class PreparedSplit:
 
     name: str
     columns: Columns
-    words: list[list[str]] | None
+    words: Rows | None
     indices: list[int]
     available: int
 
@@ -88,7 +89,7 @@ class PreparedSplit:
 
 def prepared(
     corpus: Corpus,
-    tasks: Mapping[str, Task],
+    tasks: Tasks,
     machine: Machine,
     folder: PathLike,
     name: str,
@@ -124,17 +125,17 @@ def prepared(
     record = Record("data", VERSION, _settings(corpus, labelled), digests or at)
     path = os.path.join(folder, f"{name}-{record.key[:KEY_DIGITS]}.parquet")
     if digests is None:
-        return Prepared(path, record.key, _provisional(corpus, labelled, record.key))
+        return Prepared(path, _provisional(corpus, labelled, record.key))
     if os.path.exists(path):
         facts = read_facts(path)
         # the metric is not part of the key, so it is compared with the labels again
-        return Prepared(path, record.key, facts, _warnings(corpus, labelled, facts))
+        return Prepared(path, facts, _warnings(corpus, labelled, facts))
     table, facts = _table(corpus, labelled, machine)
     warnings = _warnings(corpus, labelled, facts)
     _check_unchanged(corpus, machine, digests)
     if save:
         write_table(table, path, facts, record)
-    return Prepared(path, record.key, facts, warnings)
+    return Prepared(path, facts, warnings)
 
 
 def texts_in(path: PathLike) -> Iterator[str]:
@@ -145,7 +146,7 @@ def texts_in(path: PathLike) -> Iterator[str]:
             yield " ".join(text) if isinstance(text, list) else text
 
 
-def _settings(corpus: Corpus, tasks: Mapping[str, Task]) -> dict[str, Any]:
+def _settings(corpus: Corpus, tasks: Tasks) -> Json:
     """Return what decides on the content of the table, besides the files."""
     keys = {*TEXTS, "blocks", "train_limit", "cluster", "columns", "config", "train", "validation"}
     settings = corpus.model_dump(mode="json", include=keys, exclude_none=True)
@@ -153,7 +154,7 @@ def _settings(corpus: Corpus, tasks: Mapping[str, Task]) -> dict[str, Any]:
         corpus, InFiles
     ):  # the format is in the file's name, and so is a slice of its rows
         settings["files"] = {
-            split: Path(path).suffix.lower() for split, path in corpus.files if path
+            split: Path(file).suffix.lower() for split, file in corpus.sources.items()
         }
     settings["tasks"] = {
         name: task.model_dump(mode="json", include={"label", "labels", "subset"}, exclude_none=True)
@@ -162,20 +163,20 @@ def _settings(corpus: Corpus, tasks: Mapping[str, Task]) -> dict[str, Any]:
     return settings
 
 
-def _provisional(corpus: Corpus, tasks: Mapping[str, Task], key: str) -> dict[str, Any]:
+def _provisional(corpus: Corpus, tasks: Tasks, key: str) -> Json:
     """Return the facts of a corpus that is not on this machine: digests that no table has."""
-    names = [column for column in TEXTS if getattr(corpus, column)] + [
-        f"label {task}" for task in tasks
-    ]
-    names += ["cluster"] * isinstance(corpus.cluster, str)
+    names = [column for column in TEXTS if getattr(corpus, column)]
+    names += [f"label {task}" for task in tasks]
+    if isinstance(corpus.cluster, str):
+        names.append("cluster")
     digests = {column: digest_of_json([key, column]) for column in names}
-    empty: dict[str, Any] = {
+    empty: Json = {
         name: {} for name in ("rows", "rows_available", "shared", "characters", "sizes", "labels")
     }
     return empty | {"digests": {"train": digests, "all": digests}, "warnings": []}
 
 
-def _warnings(corpus: Corpus, tasks: Mapping[str, Task], facts: Mapping[str, Any]) -> list[str]:
+def _warnings(corpus: Corpus, tasks: Tasks, facts: Json) -> list[str]:
     """Return sentences about doubtful data; raise `InputError` if a metric does not fit the names of the labels."""
     sentences = dict.fromkeys(facts["warnings"])
     for name, task in tasks.items():
@@ -190,17 +191,15 @@ def _warnings(corpus: Corpus, tasks: Mapping[str, Task], facts: Mapping[str, Any
 def _check_unchanged(corpus: Corpus, machine: Machine, before: Mapping[str, str]) -> None:
     """Raise `InputError` if the source's digests, computed after reading it, differ from those before."""
     now = source_digests(corpus, machine) or {}
-    changed = next((name for name in before if before[name] != now.get(name)), None)
-    if changed is not None:
-        source = corpus.hub if isinstance(corpus, OnHub) else describe(corpus, changed)
-        raise InputError(
-            f"{source} has changed since this run began; run again to read its new content."
-        )
+    for name, digest in before.items():
+        if digest != now.get(name):
+            source = corpus.hub if isinstance(corpus, OnHub) else corpus.sources[name]
+            raise InputError(
+                f"{source} has changed since this run began; run again to read its new content."
+            )
 
 
-def _table(
-    corpus: Corpus, tasks: Mapping[str, Task], machine: Machine
-) -> tuple[pa.Table, dict[str, Any]]:
+def _table(corpus: Corpus, tasks: Tasks, machine: Machine) -> tuple[pa.Table, Json]:
     """Read and check a corpus; return its table and the facts."""
     import pyarrow as pa
 
@@ -213,7 +212,7 @@ def _table(
         if repeated:
             number = f"{repeated:,} of {count(rows[split], f'{split} row')}"
             warnings.append(f"{number} {'is' if repeated == 1 else 'are'} also in training.")
-    labels: dict[str, dict[str, Any]] = {}
+    labels: dict[str, Json] = {}
     for name, task in tasks.items():
         names, indices, counts, doubts = _labels(task, corpus, splits)
         labels[name] = {"names": names, "train_counts": counts}
@@ -241,7 +240,7 @@ def _table(
 
 
 def _digests(
-    table: pa.Table, train: int, blocks: bool, labels: Mapping[str, Mapping[str, Any]]
+    table: pa.Table, train: int, blocks: bool, labels: Mapping[str, Json]
 ) -> dict[str, dict[str, str]]:
     """Return the digests of each column, in the training rows and in all: of its values and their rows.
 
@@ -260,9 +259,7 @@ def _digests(
     return digests
 
 
-def _sizes(
-    table: pa.Table, rows: Mapping[str, int], cluster: str | int | None
-) -> dict[str, dict[str, Any]]:
+def _sizes(table: pa.Table, rows: Mapping[str, int], cluster: str | int | None) -> dict[str, Json]:
     """Return `characters` and `sizes` of each split: mean words per row, and how many rows count as one."""
     characters = {}
     sizes = {}
@@ -313,16 +310,10 @@ def _labels(
     names = listed or in_data or sorted_names(_distinct(classes[0]))
     doubts = _check_classes(column, (listed, in_data), splits, classes)
     index_of = {name: index for index, name in enumerate(names)}
-    used = chain.from_iterable(
-        split.used(rows) for split, rows in zip(splits, classes, strict=True)
-    )
+    used = [row for split, rows in zip(splits, classes, strict=True) for row in split.used(rows)]
+    indices = [[index_of[name] for name in row] for row in used]
     counts = Counter(chain.from_iterable(splits[0].used(classes[0])))
-    return (
-        names,
-        [[index_of[name] for name in row] for row in used],
-        [counts[name] for name in names],
-        doubts,
-    )
+    return names, indices, [counts[name] for name in names], doubts
 
 
 def _subsets(column: str, corpus: Corpus, splits: Sequence[PreparedSplit]) -> pa.Array:
@@ -337,17 +328,14 @@ def _subsets(column: str, corpus: Corpus, splits: Sequence[PreparedSplit]) -> pa
         raise InputError(
             f"Column {column} has one subset per word in one split and one per row in another; use one form in all."
         )
-    names = set(
-        chain.from_iterable(value if isinstance(value, list) else [value] for value in values)
-    )
-    reserved = {ALL: "all examples"}
-    reserved |= {
-        split.name: "a further validation split" for split in splits if split.name not in SPLITS
-    }
-    if name := next(filter(names.__contains__, reserved), None):
-        raise InputError(
-            f"Column {column} has a subset {name!r}, a name reserved for {reserved[name]}; rename it."
-        )
+    names = _distinct(value if isinstance(value, list) else [value] for value in values)
+    further = [split.name for split in splits if split.name not in SPLITS]
+    reserved = {ALL: "all examples"} | dict.fromkeys(further, "a further validation split")
+    for name, use in reserved.items():
+        if name in names:
+            raise InputError(
+                f"Column {column} has a subset {name!r}, a name reserved for {use}; rename it."
+            )
     return pa.array(values, pa.list_(pa.string()) if by_word else pa.string())
 
 
@@ -370,16 +358,12 @@ def _clusters(column: str, splits: Sequence[PreparedSplit]) -> tuple[pa.Array, l
     return cluster, [f"In column {column}, {rows} {why}."]
 
 
-def _splits(corpus: Corpus, tasks: Mapping[str, Task], machine: Machine) -> list[PreparedSplit]:
+def _splits(corpus: Corpus, tasks: Tasks, machine: Machine) -> list[PreparedSplit]:
     """Load the splits of a corpus with all columns that are used."""
-    used = [
-        corpus.first,
-        corpus.second,
-        corpus.words,
-        corpus.cluster if isinstance(corpus.cluster, str) else None,
-    ]
+    used = [getattr(corpus, role) for role in (*TEXTS, "cluster")]
     used += [part for task in tasks.values() for part in (task.label, task.subset)]
-    wanted = sorted(set(filter(None, used)))
+    # a cluster may also be a number of rows
+    wanted = sorted({name for name in used if isinstance(name, str)})
     splits = load_splits(corpus, wanted, machine)
     for columns in splits.values():
         columns.check(wanted)
@@ -391,9 +375,8 @@ def _split(corpus: Corpus, name: str, columns: Columns) -> PreparedSplit:
 
     indices = np.arange(columns.table.num_rows)
     if corpus.blocks and corpus.first:  # blank lines separate the paragraphs of running text
-        indices = indices[
-            [bool(text and text.strip()) for text in columns.texts(corpus.first, blank=True)]
-        ]
+        texts = columns.texts(corpus.first, blank=True)
+        indices = indices[[bool(text and text.strip()) for text in texts]]
     available = len(indices)
     if available == 0:
         missing = "text" if columns.table.num_rows else "rows"
@@ -430,11 +413,10 @@ def _shared(texts: pa.Table) -> dict[str, int]:
     shared = dict[str, int]()
     for split, *row in zip(splits, *columns, strict=True):
         # hashes, because the texts of a large corpus would fill the memory
-        key = hash(
-            tuple(
-                text.strip() if isinstance(text, str) else (*map(str.strip, text),) for text in row
-            )
-        )
+        stripped = [
+            text.strip() if isinstance(text, str) else (*map(str.strip, text),) for text in row
+        ]
+        key = hash(tuple(stripped))
         if split == "train":
             train.add(key)
         else:
@@ -446,7 +428,7 @@ def _check_classes(
     column: str,
     known_names: tuple[Sequence[str], Sequence[str]],
     splits: Sequence[PreparedSplit],
-    classes: Sequence[list[list[str]]],
+    classes: Sequence[Rows],
 ) -> list[str]:
     """Refuse unknown labels, labels that occur only in validation rows, and training rows with a single label.
 
@@ -457,18 +439,17 @@ def _check_classes(
     validation = _distinct(chain.from_iterable(used))
     train_used = _distinct(splits[0].used(classes[0]))
     listed, in_data = known_names
-    unknown = (
-        sorted_names((train | validation).difference(listed or in_data))
-        if listed or in_data
-        else []
-    )
-    if unknown:
-        known = f"`labels` lists only {listing(listed)}"
+    known = listed or in_data
+    unknown = (train | validation).difference(known)
+    if known and unknown:
+        lists = "`labels` lists only"
         advice = "list all labels"
         if not listed:
-            known = f"the class names in the data are only {listing(in_data)}"
+            lists = "the class names in the data are only"
             advice = "correct these names, or list all labels under `labels`"
-        raise InputError(f"Column {column} contains {_quoted(unknown)}, but {known}; {advice}.")
+        raise InputError(
+            f"Column {column} contains {_quoted(sorted_names(unknown))}, but {lists} {listing(known)}; {advice}."
+        )
     if len(train_used) < 2:
         only = f"All training rows have the label {_quoted(train_used)} in column {column}"
         raise InputError(f"{only}; a task needs at least two labels.")

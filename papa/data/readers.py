@@ -16,10 +16,10 @@ from contextlib import suppress
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from reprlib import repr as shortened
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from papa.config.settings import TO_PARQUET, readable
-from papa.data.columns import ONE_OBJECT_PER_ROW, Columns
+from papa.data.columns import ONE_OBJECT_PER_ROW, Columns, Rows
 from papa.errors import InputError, count, first_line, listing
 
 if TYPE_CHECKING:
@@ -88,11 +88,9 @@ def read_file(
 
 def class_names_of(features: object) -> dict[str, list[str]]:
     """Map each column of class numbers, or of lists of them, to the class names that `datasets` has recorded."""
-    names = {}
-    for column, feature in features.items() if isinstance(features, Mapping) else ():
-        if classes := _classes(feature):
-            names[column] = classes
-    return names
+    every = features if isinstance(features, Mapping) else {}
+    names = {column: _classes(feature) for column, feature in every.items()}
+    return {column: classes for column, classes in names.items() if classes}
 
 
 def _classes(feature: object) -> list[str]:
@@ -145,7 +143,7 @@ def _read_json(path: Path, wanted: Collection[str] | None, _: object) -> Columns
             f"{path} contains one object for all rows ({listing(names)}); {ONE_OBJECT_PER_ROW}."
         )
     columns = [name for name in names if _is_wanted(name, wanted)]
-    table = _table(path, columns, [[record.get(name) for record in records] for name in columns])
+    table = _table(path, {name: [record.get(name) for record in records] for name in columns})
     return Columns(str(path), table, list(names), lines=lines)
 
 
@@ -205,9 +203,7 @@ def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str]
     if tabs:
         _refuse_quotes(path, start, header, zip(numbers, rows, strict=True))
     read = [index for index, name in enumerate(names) if name and _is_wanted(name, wanted)]
-    table = _table(
-        path, [names[index] for index in read], [[row[index] for row in rows] for index in read]
-    )
+    table = _table(path, {names[index]: [row[index] for row in rows] for index in read})
     return Columns(str(path), table, [name for name in names if name], lines=numbers)
 
 
@@ -259,10 +255,10 @@ def _records(path: Path, tabs: bool) -> Iterator[tuple[int, list[str]]]:
     # as they are, because a value in quotes may contain line ends
     lines = _lines(path, newline="")
     begin = 1
-    quoting: Literal[0, 3] = csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL
-    form = "excel-tab" if tabs else "excel"
     # strict, or an open quote would swallow all later rows; spaces are skipped, or quotes after them would stay
-    reader = csv.reader(lines, form, quoting=quoting, strict=not tabs, skipinitialspace=not tabs)
+    reader = csv.reader(lines, strict=True, skipinitialspace=True)
+    if tabs:
+        reader = csv.reader(lines, "excel-tab", quoting=csv.QUOTE_NONE)
     try:
         for record in reader:
             if record:
@@ -284,7 +280,7 @@ def _read_lines(path: Path, wanted: object, _: object) -> Columns:
             texts.append(line.rstrip("\n"))
             numbers.append(number)
     _refuse_tagged(path, texts)
-    return Columns(str(path), _table(path, ["text"], [texts]), ["text"], lines=numbers)
+    return Columns(str(path), _table(path, {"text": texts}), ["text"], lines=numbers)
 
 
 def _refuse_tagged(path: Path, lines: Sequence[str]) -> None:
@@ -306,9 +302,8 @@ def _read_conll(path: Path, _: object, columns: Sequence[str] | None) -> Columns
     words, starts, lines = _words(path)
     if not words:
         return Columns(str(path), pa.table({}), [])
-    first = [
-        [word[0] for word in words[begin:end]] for begin, end in pairwise([*starts, len(words)])
-    ]
+    sentences = pairwise([*starts, len(words)])
+    first = [[word[0] for word in words[begin:end]] for begin, end in sentences]
     width = len(words[0])
     numbered = width > 1 and all(map(_numbers_words, first))
     if path.suffix.lower() == ".conllu" and not (numbered and width == len(CONLLU)):
@@ -332,7 +327,7 @@ def _read_conll(path: Path, _: object, columns: Sequence[str] | None) -> Columns
     return Columns(str(path), pa.Table.from_arrays(arrays, names=names), names, lines=lines)
 
 
-def _names(first: Sequence[Sequence[str]], width: int, numbered: bool) -> list[str]:
+def _names(first: Rows, width: int, numbered: bool) -> list[str]:
     """Return names for columns, by the values [sentence][word] of the first one."""
     names = [f"column_{index + 1}" for index in range(width)]
     if numbered:
@@ -457,19 +452,19 @@ def _lines(path: Path, newline: str | None = None) -> Iterator[str]:
             yield line
 
 
-def _table(path: Path, names: Sequence[str], columns: Sequence[Sequence[object]]) -> pa.Table:
+def _table(path: Path, columns: Mapping[str, Sequence[object]]) -> pa.Table:
     import pyarrow as pa
 
-    arrays = []
-    for name, values in zip(names, columns, strict=True):
+    arrays = {}
+    for name, values in columns.items():
         try:
-            arrays.append(pa.array(values))
+            arrays[name] = pa.array(values)
         except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
             raise InputError(
                 f"Column {name} of {path} has a value of another type, too large or no text ({first_line(error)}); use "
                 "one type in all rows."
             ) from error
-    return pa.Table.from_arrays(arrays, names=list(names))
+    return pa.table(arrays)
 
 
 READERS: dict[str, Callable[[Path, Collection[str] | None, Sequence[str] | None], Columns]] = {

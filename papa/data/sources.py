@@ -36,13 +36,13 @@ def load_splits(
             for path in files
         }
         return {
-            split: _sliced(read[path], describe(corpus, split))
-            for split, path in corpus.paths.items()
+            split: _sliced(read[corpus.paths[split]], file)
+            for split, file in corpus.sources.items()
         }
     folder = folder_of("dataset", corpus.hub, corpus.revision, machine)
     if folder is None:
         raise InputError(f"{describe(corpus, 'train')} is not on this machine; {HOW_TO_FETCH}.")
-    return {split: _in_folder(corpus, split, wanted, folder) for split in corpus.splits}
+    return {split: _in_folder(corpus, split, wanted, folder) for split in corpus.sources}
 
 
 def _sliced(rows: Columns, file: str) -> Columns:
@@ -64,12 +64,10 @@ def _sliced(rows: Columns, file: str) -> Columns:
 
 def describe(corpus: Corpus, split: str) -> str:
     """Describe a split of a corpus for messages: "nyu-mll/glue cola, split validation"."""
+    source = corpus.sources[split]
     if isinstance(corpus, InFiles):
-        return dict(corpus.files).get(split) or f"{split} file"
-    return (
-        " ".join(filter(None, (corpus.hub, corpus.config)))
-        + f", split {_split_on_hub(corpus, split)}"
-    )
+        return source
+    return f"{' '.join(filter(None, (corpus.hub, corpus.config)))}, split {source}"
 
 
 def source_digests(corpus: Corpus, machine: Machine) -> dict[str, str] | None:
@@ -79,13 +77,12 @@ def source_digests(corpus: Corpus, machine: Machine) -> dict[str, str] | None:
     """
     try:
         if isinstance(corpus, InFiles):
-            paths = corpus.paths
-            missing = next((path for path in paths.values() if not os.path.isfile(path)), None)
-            if missing is not None:
-                raise InputError(
-                    f"There is no file {missing} (relative paths start from {Path.cwd()})."
-                )
-            return {split: digest_of_file(path) for split, path in paths.items()}
+            for path in corpus.paths.values():
+                if not os.path.isfile(path):
+                    raise InputError(
+                        f"There is no file {path} (relative paths start from {Path.cwd()})."
+                    )
+            return {split: digest_of_file(path) for split, path in corpus.paths.items()}
         folder = folder_of("dataset", corpus.hub, corpus.revision, machine)
         if folder is None:
             return None
@@ -109,15 +106,9 @@ def _configs_on_card(folder: Path) -> object:
     return (card or {}).get("configs")
 
 
-def _split_on_hub(corpus: OnHub, split: str) -> str:
-    return {"train": corpus.train, "validation": next(iter(corpus.validation), "validation")}.get(
-        split, split
-    )
-
-
 def _in_folder(corpus: OnHub, split: str, wanted: Collection[str] | None, folder: Path) -> Columns:
     try:
-        dataset = _load_dataset(folder, corpus.config, _split_on_hub(corpus, split))
+        dataset = _load_dataset(folder, corpus.config, corpus.sources[split])
     except Exception as error:  # malformed files raise more errors than the library documents
         raise InputError(
             f"{describe(corpus, split)} cannot be loaded from {folder} ({first_line(error).rstrip('.')}); "
@@ -141,11 +132,8 @@ def _load_dataset(folder: Path, config: str | None, split: str) -> Dataset:
     state = [
         (name, status.st_size, status.st_mtime_ns, status.st_ctime_ns) for name, status in files
     ]
-    cache = Path(
-        datasets.config.HF_DATASETS_CACHE,
-        "papa",
-        hashlib.sha256(repr(state).encode()).hexdigest()[:16],
-    )
+    key = hashlib.sha256(repr(state).encode()).hexdigest()[:16]
+    cache = Path(datasets.config.HF_DATASETS_CACHE, "papa", key)
     options = {"split": split, "cache_dir": str(cache)}
     shown = not datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()

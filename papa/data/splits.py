@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 from papa.config.settings import fraction
-from papa.data.columns import Columns, class_name, missing_labels
+from papa.data.columns import Columns, Roles, Rows, class_name, missing_labels
 from papa.data.readers import class_names_of
 from papa.errors import InputError, count, listing
 from papa.files import replacing
@@ -29,7 +29,7 @@ class Wanted:
         labels: the names of the classes in order. If they are given, -1 means no label unless it is one of them.
     """
 
-    columns: Mapping[str, str] = field(default_factory=dict)
+    columns: Roles = field(default_factory=dict)
     hold_out: float | str | None = None
     drop_empty: bool = False
     labels: Sequence[str] | None = None
@@ -57,7 +57,7 @@ class Wanted:
         return self.drop_empty or self.hold_out is not None
 
     def changed(
-        self, splits: Mapping[str, Columns], roles: Mapping[str, str]
+        self, splits: Mapping[str, Columns], roles: Roles
     ) -> tuple[dict[str, Columns], list[str]]:
         """Return the splits with changed rows, and a sentence about each change; `roles` are columns by role.
 
@@ -170,7 +170,7 @@ def write_rows(path: Path, rows: Columns) -> None:
 
 
 def _without_empty(
-    columns: Columns, roles: Mapping[str, str], labels: Sequence[str] | None
+    columns: Columns, roles: Roles, labels: Sequence[str] | None
 ) -> tuple[Columns, int, set[str]]:
     """Return the rows that have a value in each of these columns, the number of others, and labels that are none."""
     rows = zip(*(columns.table.column(name).to_pylist() for name in roles.values()), strict=True)
@@ -198,7 +198,7 @@ def _is_empty(value: object) -> bool:
 
 
 def _held_out(
-    columns: Columns, name: str, share: Fraction, classes: Sequence[Sequence[str]]
+    columns: Columns, name: str, share: Fraction, classes: Rows
 ) -> tuple[list[bool], int]:
     """Return for each row whether it is held out; rows with the same first text stay in one split.
 

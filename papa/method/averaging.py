@@ -95,7 +95,7 @@ class Averaging:
                 counts is not None
             ):  # last, so running out of memory cannot leave counts without sums
                 self.count += counts.to(self.count.device)
-            self.added = (index + 1) * self.n if end == examples.queries else index * self.n + end
+            self.added = index * self.n + (self.n if end == examples.queries else end)
 
         with torch.no_grad():
             self.model.watch(batch, watch, OBSERVED_AT_ONCE)
@@ -111,19 +111,16 @@ class Averaging:
         block = examples, begin, end
         if self._entries_of is None or self._entries_of[0] != block:
             self._entries_of = None  # free the memory of the last block
-            slots = examples.slots[:1] if examples.same_slots else examples.slots
+            slots = examples.distinct(examples.slots)
             real = examples.real
             entries = slots[:, begin:end]
-            counted = None if real is None else real[:, begin:end]
             if not self.outputs:  # pairs of slots, [example, query, key]
                 entries = entries[:, :, None] * self.n + slots[:, None, :]
-                counted = (
-                    None
-                    if counted is None or real is None
-                    else counted[:, :, None] & real[:, None, :]
-                )
-            if counted is not None:
-                counted = counted.expand(entries.shape).flatten().nonzero().squeeze(1)
+            counted = None
+            if real is not None:
+                used = real[:, begin:end]
+                used = used if self.outputs else used[:, :, None] & real[:, None, :]
+                counted = used.flatten().nonzero().squeeze(1)
             entries = entries.flatten()
             self._entries_of = block, entries if counted is None else entries[counted], counted
         return self._entries_of[1:]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from papa.config.settings import budget_on
 from papa.errors import DamagedArtefact, InputError
-from papa.files import PACKAGES, checkpoint_of, digest_of_json, read_tensors, write_tensors
+from papa.files import PACKAGES, Json, checkpoint_of, digest_of_json, read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from papa.stages import AnyJob
@@ -34,7 +34,7 @@ class State:
     """The progress of a job: `tensors`, and `values` that can be written as JSON."""
 
     tensors: Mapping[str, Tensor]
-    values: Mapping[str, Any]
+    values: Json
 
 
 class Checkpoint:
@@ -99,8 +99,8 @@ class Checkpoint:
     def discard(self) -> None:
         """Delete the state, including a partly written one."""
         # a name may contain [, which has a meaning in patterns
-        partial = self.path.with_name(f".{glob.escape(self.path.name)}.*.partial")
-        for path in (self.path, *partial.parent.glob(partial.name)):
+        partial = f".{glob.escape(self.path.name)}.*.partial"
+        for path in (self.path, *self.path.parent.glob(partial)):
             with suppress(OSError):
                 path.unlink(missing_ok=True)
 

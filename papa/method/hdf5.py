@@ -8,11 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from papa.files import KEY, PathLike, Record, check_arrays, provenance_of_arrays, reading, replacing
+from papa.files import (
+    KEY,
+    Json,
+    PathLike,
+    Record,
+    check_arrays,
+    provenance_of_arrays,
+    reading,
+    replacing,
+)
 
 if TYPE_CHECKING:
     import h5py
@@ -26,7 +35,7 @@ KNOWN_FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}
 def write_arrays(
     arrays: Mapping[str, np.ndarray],
     path: PathLike,
-    facts: Mapping[str, object],
+    facts: Json,
     record: Record | None = None,
 ) -> None:
     """Write arrays as compressed datasets, with facts and record as an attribute."""
@@ -50,9 +59,7 @@ def write_arrays(
         temporary.write_bytes(content.getbuffer())
 
 
-def read_arrays(
-    path: PathLike, names: Iterable[str]
-) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def read_arrays(path: PathLike, names: Iterable[str]) -> tuple[dict[str, np.ndarray], Json]:
     """Read the named datasets and the facts of a file.
 
     Raises:

@@ -5,7 +5,7 @@ Both have the same form: a value for each head. Heads with small values are repl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ def learn_weights(jobs: Sequence[Job[LearnLambda]]) -> str:
     constants = constants_for(settings.constant, job.reads.get("constants"), model, train.n)
     # before the objective, which draws the weights of its probe
     torch.manual_seed(settings.seed)
-    objective = objective_of(job, split, ProbeSizes.of(model, train.n), model)
+    objective = objective_of(job, split, ProbeSizes.of(model), model)
     checkpoint = Checkpoint(job, model.device.type)
     if settings.weights == "gradient":
         _train_probe(job, model, objective, checkpoint)
@@ -82,17 +82,10 @@ def learn_gates(
     prediction head replaces the probe, only λ is learned.
     """
     raw = nn.Parameter(torch.zeros(model.layers, model.heads, device=model.device))
-    mixes = [
-        mix
-        for mix in model.replacement(constants, mixing=raw.detach().sigmoid())
-        if isinstance(mix, Mix)
-    ]
+    mix = _mixing(model, constants)
 
-    def mixed() -> Replacement:  # constants are checked and copied only once
-        weights = raw.sigmoid().to(mixes[0].weights)
-        return [
-            replace(mix, weights=of_layer) for mix, of_layer in zip(mixes, weights, strict=True)
-        ]
+    def mixed() -> Replacement:
+        return mix(raw.sigmoid().to(model.dtype))
 
     states = StreamedStates(model, mixed, settings.encoder_dropout, probed=objective.target.probed)
     modules = [nn.ParameterList([raw]), objective.probe]
@@ -100,6 +93,21 @@ def learn_gates(
         "learning λ", modules, objective, states, record=lambda: raw.detach().sigmoid().cpu()
     )
     return torch.stack([epoch.recorded for epoch in fit(task, settings, checkpoint)])
+
+
+def _mixing(model: Model, constants: AnyConstants) -> Callable[[Iterable[Tensor]], Replacement]:
+    """Return a function that mixes attention with constants by the weights of each layer, `[layer, …, head]`.
+
+    Constants are checked and copied only once.
+    """
+    every = model.replacement(constants, mixing=torch.ones(model.layers, model.heads))
+    mixes = [mix for mix in every if isinstance(mix, Mix)]
+
+    def mixed(weights: Iterable[Tensor]) -> Replacement:
+        pairs = zip(mixes, weights, strict=True)
+        return [replace(mix, weights=of_layer) for mix, of_layer in pairs]
+
+    return mixed
 
 
 def _train_probe(
@@ -118,9 +126,7 @@ def _train_probe(
     with nullcontext() if path is None else StoredStates.opened(path) as stored:
 
         def states(batch: Batch) -> Tensor:
-            if stored is None:
-                return streamed(batch)
-            return stored.read(batch.examples, batch.tokens, batch.positions).to(model.device)
+            return streamed(batch) if stored is None else stored(batch).to(model.device)
 
         task = TrainingTask(f"probe, seed {settings.seed}", [objective.probe], objective, states)
         fit(task, settings, checkpoint)
@@ -137,9 +143,7 @@ def gate_slopes(
     values are taken before averaging (Michel et al. 2019). The objective has a trained probe, or the model's prediction
     head; masks, if any, have already been drawn.
     """
-    open_gates = torch.ones(model.layers, model.heads)
-    mixes = [mix for mix in model.replacement(constants, mixing=open_gates) if isinstance(mix, Mix)]
-    gates: list[Tensor] = []  # one per layer, [example, head]
+    mix = _mixing(model, constants)
     mixed: Replacement = []
     states = StreamedStates(model, lambda: mixed, probed=objective.target.probed)
     rows = torch.arange(objective.examples)
@@ -149,14 +153,12 @@ def gate_slopes(
         """Return the summed slopes of the loss of all parts together, `[layer, head]`."""
         summed = torch.zeros_like(total)
         for part, share in objective.weighted(parts):
-            gates[:] = [
-                mix.weights.new_ones(len(part), model.heads).requires_grad_() for mix in mixes
-            ]
-            mixed[:] = [replace(mix, weights=gate) for mix, gate in zip(mixes, gates, strict=True)]
-            slopes = torch.stack(torch.autograd.grad(objective.loss_on(states, part), gates)).to(
-                total
-            )
-            summed += slopes.abs().sum(1) * share  # slopes are [layer, example, head]
+            ones = total.new_ones(model.layers, len(part), model.heads, dtype=model.dtype)
+            gates = [gate.requires_grad_() for gate in ones]
+            mixed[:] = mix(gates)
+            slopes = torch.autograd.grad(objective.loss_on(states, part), gates)
+            # [layer, example, head]
+            summed += torch.stack(slopes).to(total).abs().sum(1) * share
         return summed
 
     parts_of = BatchParts(model.device)

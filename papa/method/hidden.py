@@ -16,18 +16,18 @@ import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from papa.data.tokens import Group, Tokens
-from papa.errors import DamagedArtefact, InputError, format_bytes
+from papa.errors import InputError, format_bytes
 from papa.files import (
-    REBUILD,
     PathLike,
     Record,
+    damaged,
     hashing,
     reading,
     replacing,
@@ -35,6 +35,9 @@ from papa.files import (
     text_at_end,
     unsealed,
 )
+
+if TYPE_CHECKING:
+    from papa.method.objectives import Batch
 
 Index = dict[str, Any]
 """Facts about a file, among them its sizes: rows, tokens, layers (L+1) and hidden."""
@@ -100,18 +103,10 @@ class HiddenWriter:
 
         `half` is float16 `[token, L+1, hidden]`, or what `scaled` returns.
         """
-        lengths = group.lengths[examples].tolist()
-        begins = group.offsets[examples].tolist()
-        rows = (examples + group.rows[0]).tolist()
-        size = token_bytes(self._index)
-        at = 0
-        view = half.contiguous().view(-1).numpy().data.cast("B")
-        for length, begin, row in zip(lengths, begins, rows, strict=True):
-            content = view[at : at + length * size]
-            _write_all(self._file.fileno(), content, (first_token + begin) * size)
+        for content, place, row in _parts(half.contiguous(), group, first_token, examples):
+            _write_all(self._file.fileno(), content, place)
             self._checksums[row] = zlib.crc32(content)
             self._written[row] = True
-            at += len(content)
 
     def close(self, record: Record) -> None:
         """Write the checksums after the hidden states, and then the facts."""
@@ -164,32 +159,28 @@ class StoredStates:
         with file:
             yield cls(path, file)
 
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return the hidden states of a batch; see `read`."""
+        return self.read(batch.examples, batch.tokens, batch.positions)
+
     def read(self, examples: Tensor, tokens: Tokens, positions: Tensor | None = None) -> Tensor:
         """Return the hidden states of a split's `examples`, float32 `[position, L+1, hidden]`.
 
         `positions` selects some of their tokens; None means all. Each example is compared with its checksum when it is
         first read.
         """
-        lengths = tokens.lengths[examples].tolist()
-        begins = (tokens.offsets[examples] + self._first_tokens[tokens.split]).tolist()
-        rows = (examples + tokens.rows[0]).tolist()
-        half = torch.empty(
-            sum(lengths), self.index["layers"], stored_values(self.index), dtype=torch.float16
-        )
-        view = half.view(-1).numpy().data.cast("B")
-        at = 0
-        size = token_bytes(self.index)
-        for length, begin, row in zip(lengths, begins, rows, strict=True):
-            content = view[at : at + length * size]
+        shape = int(tokens.lengths[examples].sum()), self.index["layers"], stored_values(self.index)
+        half = torch.empty(shape, dtype=torch.float16)
+        first_token = self._first_tokens[tokens.split]
+        for content, place, row in _parts(half, tokens, first_token, examples):
             # straight into the memory of the tensor, without a copy
-            if os.preadv(self._file.fileno(), [content], begin * size) != len(content):
-                raise DamagedArtefact(f"{self._path} ends too early; {REBUILD}.")
+            if os.preadv(self._file.fileno(), [content], place) != len(content):
+                raise damaged(self._path, "ends too early")
             if not self._checked[row]:
                 if zlib.crc32(content) != self._checksums[row]:
-                    problem = f"{self._path} is damaged: the hidden states of row {row} are not what was written"
-                    raise DamagedArtefact(f"{problem}; {REBUILD}.")
+                    problem = f"is damaged: the hidden states of row {row} are not what was written"
+                    raise damaged(self._path, problem)
                 self._checked[row] = True
-            at += len(content)
         values = (half if positions is None else half.index_select(0, positions)).float()
         if not self.index.get("scaled"):
             return values
@@ -197,20 +188,36 @@ class StoredStates:
         return torch.ldexp(values[..., :hidden], values[..., hidden:])
 
 
+def _parts(
+    half: Tensor, tokens: Tokens, first_token: int, examples: Tensor
+) -> Iterator[tuple[memoryview, int, int]]:
+    """Yield the memory of each example's states in `half`, its place in the file, and the row of the example.
+
+    `first_token` is the index of the first of these `tokens` in the corpus.
+    """
+    view = half.view(-1).numpy().data.cast("B")
+    size = half[:1].nbytes
+    begins = (tokens.offsets[examples] + first_token) * size
+    lengths = tokens.lengths[examples] * size
+    rows = examples + tokens.first
+    at = 0
+    for length, begin, row in torch.stack([lengths, begins, rows], dim=1).tolist():
+        yield view[at : at + length], begin, row
+        at += length
+
+
 def read_index(path: PathLike) -> tuple[Index, np.ndarray]:
     """Return the facts and the checksums `[row]` of a file of hidden states; raise `DamagedArtefact` if damaged."""
     with reading(path, "hidden states", ValueError, KeyError, TypeError), open(path, "rb") as file:
         text = text_at_end(file)
         size = file.seek(0, os.SEEK_END)
-        facts: Index = dict(unsealed(path, text).facts)
+        facts = dict(unsealed(path, text).facts)
         file.seek(states_bytes(facts))
         content = file.read(4 * facts["rows"])
     if (expected := states_bytes(facts) + 4 * facts["rows"] + len(text) + 8) != size:
-        raise DamagedArtefact(f"{path} has {size:,} bytes but should have {expected:,}; {REBUILD}.")
+        raise damaged(path, f"has {size:,} bytes but should have {expected:,}")
     if hashing(content).hexdigest() != facts["checksums"]:
-        raise DamagedArtefact(
-            f"{path} is damaged (its checksums have changed since they were written); {REBUILD}."
-        )
+        raise damaged(path, "is damaged (its checksums have changed since they were written)")
     return facts, np.frombuffer(content, dtype="<u4")
 
 

@@ -62,9 +62,8 @@ def learn_lambda(  # noqa: PLR0913 - settings are keywords
             f"learning_rate is {learning_rate}, batch_size {batch_size} and epochs {epochs}; all must be positive."
         )
     per_token = isinstance(labels, Tensor) and labels.ndim == 2
-    tokens = Tokens.of(
-        list(packed_batches(check_model(model), batches, "learn_lambda")), "train", per_token
-    )
+    packed = packed_batches(check_model(model), batches, "learn_lambda")
+    tokens = Tokens.of(packed, "train", per_token)
     check_slots(model.replacement(constants), tokens.n)
     training = Training(learning_rate=learning_rate, batch_size=batch_size, epochs=epochs)
     with (
@@ -100,7 +99,7 @@ def _objective_on(model: Model, tokens: Tokens, labels: LabelValues | None) -> O
     indices = torch.tensor(
         [IGNORED if value == IGNORED else index_of[str(value)] for value in values]
     )
-    objective = Labelled(splits, ProbeSizes.of(model, tokens.n), GoldLabels(indices, names))
+    objective = Labelled(splits, ProbeSizes.of(model), GoldLabels(indices, names))
     objective.probe.to(model.device)
     return objective
 

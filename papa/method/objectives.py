@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, embedding_bag, linear
+from torch.nn.functional import cross_entropy, embedding_bag
 
 from papa.config.measures import OUTCOME_TYPES, TEXT, WORD
 from papa.data.packed import Packed
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from papa.config.measures import Target
 
+Splits = Mapping[str, Tokens]
+"""The tokens of each split of a corpus."""
 OutcomesBySplit = Mapping[str, Tensor]
 """The outcomes of all scored examples, by split."""
 IGNORED = -100
@@ -66,7 +68,7 @@ class Objective(ABC):
 
     target: Target
     probe: nn.Module
-    splits: Mapping[str, Tokens]
+    splits: Splits
 
     @property
     def examples(self) -> int:
@@ -154,22 +156,19 @@ class ProbeSizes:
     Args:
         layers: number of hidden states per token: L+1, including the embeddings.
         hidden: size of a hidden state.
-        slots: number of slots in the layout.
         initializer_range: standard deviation of initial weights.
         probe_dropout: dropout before the output of a sequence probe.
     """
 
     layers: int
     hidden: int
-    slots: int
     initializer_range: float
     probe_dropout: float
 
     @classmethod
-    def of(cls, model: Model, slots: int) -> ProbeSizes:
-        return cls(
-            model.states, model.hidden, slots, spread_of(model.config), probe_dropout(model.config)
-        )
+    def of(cls, model: Model) -> ProbeSizes:
+        config = model.config
+        return cls(model.states, model.hidden, spread_of(config), probe_dropout(config))
 
 
 def spread_of(config: PreTrainedConfig) -> float:
@@ -215,8 +214,7 @@ class SequenceProbe(nn.Module):
         pooled = (
             pooled.view(layers, -1, size).transpose(0, 1).flatten(1)
         )  # [example, (L+1) * hidden]
-        dense = torch.tanh(linear(pooled, self.dense.weight, self.dense.bias))
-        logits: Tensor = self.output(self.dropout(dense))
+        logits: Tensor = self.output(self.dropout(torch.tanh(self.dense(pooled))))
         return logits
 
 
@@ -231,9 +229,7 @@ class TokenProbe(nn.Module):
 
     def packed(self, hidden: Tensor) -> Tensor:
         """Return logits `[token, label]` from packed `hidden` `[token, L+1, hidden]`."""
-        logits: Tensor = self.output(
-            torch.tanh(linear(hidden.flatten(1), self.dense.weight, self.dense.bias))
-        )
+        logits: Tensor = self.output(torch.tanh(self.dense(hidden.flatten(1))))
         return logits
 
 
@@ -260,7 +256,7 @@ class GoldLabels:
         """Read a column of labels from the table of the corpus; those of other splits never reach a probe."""
         table = read_table(path)
         names = read_facts(path)["labels"][column.removeprefix("label ")]["names"]
-        values = table.slice(0, train.rows[1]).column(column).combine_chunks()
+        values = table.slice(0, len(train)).column(column).combine_chunks()
         if train.words is None:
             return cls(whole_numbers(values), names)
         flat = whole_numbers(values.flatten())
@@ -279,41 +275,35 @@ class Labelled(Objective):
 
     probe: SequenceProbe | TokenProbe
 
-    def __init__(self, splits: Mapping[str, Tokens], sizes: ProbeSizes, labels: GoldLabels):
+    def __init__(self, splits: Splits, sizes: ProbeSizes, labels: GoldLabels):
         self.splits = splits
         self.names = list(labels.names)
         # of other splits, every text or every word is predicted
+        self.predicted = {split: tokens for split, tokens in splits.items() if split != "train"}
         self.labels = {"train": labels.values}
-        for split in splits.keys() - {"train"}:
-            words = splits[split].words
-            values = (
-                torch.zeros(len(splits[split]), dtype=torch.long) if words is None else words.long()
-            )
-            self.labels[split] = values.clamp(max=0).masked_fill(values < 0, IGNORED)
+        for split, tokens in self.predicted.items():
+            words = torch.zeros(len(tokens)) if tokens.words is None else tokens.words
+            self.labels[split] = torch.where(words < 0, IGNORED, 0)
         self.target = TEXT if splits["train"].words is None else WORD
         shape = (sizes.hidden, len(self.names))
         spread = sizes.initializer_range
         if self.target.per_word:
             self.probe = TokenProbe(sizes.layers, *shape, spread)
         else:
-            self.probe = SequenceProbe(
-                sizes.layers, sizes.slots, *shape, sizes.probe_dropout, spread
-            )
+            slots = splits["train"].n
+            self.probe = SequenceProbe(sizes.layers, slots, *shape, sizes.probe_dropout, spread)
 
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
         if not len(batch.gold):  # the mean over no words would be NaN
             # zero, but connected to every parameter, so all get a gradient
-            return 0 * (
-                hidden.sum()
-                + torch.stack([values.sum() for values in self.probe.parameters()]).sum()
-            )
+            parameters = torch.stack([values.sum() for values in self.probe.parameters()])
+            return 0 * (hidden.sum() + parameters.sum())
         return cross_entropy(self._logits(batch, hidden), batch.gold.to(hidden.device))
 
     def scored(self) -> Iterator[Batch]:
-        for split, tokens in self.splits.items():
-            if split != "train":
-                for examples in torch.arange(len(tokens)).split(EVALUATED_AT_ONCE):
-                    yield self._batch(split, examples)
+        for split, tokens in self.predicted.items():
+            for examples in torch.arange(len(tokens)).split(EVALUATED_AT_ONCE):
+                yield self._batch(split, examples)
 
     def outcomes(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Return the predicted label of each example, or of each labelled word."""
@@ -324,9 +314,7 @@ class Labelled(Objective):
         import pyarrow as pa
 
         parts = []
-        for split, tokens in self.splits.items():
-            if split == "train":
-                continue
+        for split, tokens in self.predicted.items():
             columns = {"example": torch.arange(len(tokens))}
             if tokens.words is not None:
                 labelled = self.labels[split] != IGNORED

@@ -40,9 +40,8 @@ class Averages(Protocol):
 def drawn_slots(averages: Averages, maximum: int = MAXIMUM_SLOTS) -> list[int]:
     """Return at most `maximum` slots for a picture, in ascending order: those that the most examples use."""
     uses = averages.count.diagonal().tolist()
-    used = [
-        slot for slot, use in enumerate(uses) if use and use >= MINIMUM_SHARE * averages.examples
-    ]
+    least = max(1, MINIMUM_SHARE * averages.examples)
+    used = [slot for slot, use in enumerate(uses) if use >= least]
     if not used:
         raise InputError(
             "These constants are averages over no tokens; average the attention of a corpus."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 
 import torch
 from torch import Tensor
@@ -45,9 +45,8 @@ class StreamedStates:
         """Return float32 `[position, L+1, hidden]`, or logits `[token, word]`, on the model's device."""
         dropout = self.dropout and batch.tokens.split == "train"
         if not self.probed:
-            return self.model.scores(
-                self.model.pack(batch.packed), self.replacement(), dropout
-            ).float()
+            packed = self.model.pack(batch.packed)
+            return self.model.scores(packed, self.replacement(), dropout).float()
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.rounded):
             states = self.model.run(self.model.pack(batch.packed), self.replacement(), dropout)
         if batch.positions is not None:
@@ -69,20 +68,15 @@ def store_states(jobs: Sequence[Job[HiddenStates]]) -> str:
 
 def _store(job: Job[HiddenStates], model: Model) -> None:
     with TokensFile.opened(job.reads["tokens"]) as file:
-        sizes = ProbeSizes.of(model, file.slots)
-        replacement = model.replacement(*replaced_by(job, job.settings, model, sizes.slots))
-        replaced = replaced_in(replacement)
+        replacement = model.replacement(*replaced_by(job, job.settings, model, file.slots))
         total = model.layers * model.heads
         facts = {
             "rows": file.rows,
             "tokens": sum(group.tokens for group in file.groups),
-            "splits": [
-                [group.split, group.first, group.rows, group.tokens]
-                for group in file.splits.values()
-            ],
-            **asdict(sizes),
+            "splits": list(map(astuple, file.splits.values())),
+            **asdict(ProbeSizes.of(model)),
             "heads": total,
-            "kept": total - len(replaced),
+            "kept": total - len(replaced_in(replacement)),
         }
         try:
             _write(job, model, replacement, file, facts)
@@ -108,6 +102,23 @@ def _write(
             pass
 
 
+def _write_rows(
+    model: Model, replacement: Replacement, file: TokensFile, writer: HiddenWriter
+) -> Iterator[Tensor]:
+    budget = TokenBudget(model.token_budget)
+    written = 0
+    for _, group in file.between(0, file.rows):
+
+        def work(
+            examples: Tensor, batch: Packed, _: int, group: Tokens = group, written: int = written
+        ) -> None:
+            half = _halved(model.run(batch, replacement), writer.scaled)
+            writer.write(group, written, examples, half)
+
+        yield from budget.run(model, group, work)
+        written += len(group.ids)
+
+
 def _halved(states: Sequence[Tensor], scaling: bool) -> Tensor:
     """Return the hidden states of a batch as a file stores them, on the CPU.
 
@@ -124,20 +135,3 @@ def _halved(states: Sequence[Tensor], scaling: bool) -> Tensor:
         "A hidden state of this model is NaN or infinite, so the hidden states cannot be stored; use another model, or "
         "precision float32."
     )
-
-
-def _write_rows(
-    model: Model, replacement: Replacement, file: TokensFile, writer: HiddenWriter
-) -> Iterator[Tensor]:
-    budget = TokenBudget(model.token_budget)
-    written = 0
-    for _, group in file.between(0, file.rows):
-
-        def work(
-            examples: Tensor, batch: Packed, _: int, group: Tokens = group, written: int = written
-        ) -> None:
-            half = _halved(model.run(batch, replacement), writer.scaled)
-            writer.write(group, written, examples, half)
-
-        yield from budget.run(model, group, work)
-        written += len(group.ids)

@@ -7,7 +7,7 @@ epoch), so they depend neither on the batches nor on the machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from papa.method.objectives import (
     Batch,
     Objective,
     OutcomesBySplit,
+    Splits,
     initialise,
     outcomes_table,
     spread_of,
@@ -75,7 +76,7 @@ class TokenPrediction(Objective):
 
         `chosen` `[token]` marks these tokens. `trivial` is the loss of a guess from `word_counts` `[word]`.
         """
-        tokens: Tokens = self.splits["validation"]
+        tokens = self.splits["validation"]
         # texts as `scored` yields them; a budget decides where batches end, but not on the order
         order = torch.cat(list(tokens.batches(self.model.token_budget, self.model.form.padded)))
         of_scored = tokens.tokens_of(order)
@@ -100,7 +101,7 @@ class NextTokens(TokenPrediction):
 
     target = NEXT
 
-    def __init__(self, splits: Mapping[str, Tokens], model: Model, user: str = "log_likelihood"):
+    def __init__(self, splits: Splits, model: Model, user: str = "log_likelihood"):
         """Check that the model can predict next tokens; `user` names what needs them, for errors."""
         if not model.causal:
             raise InputError(
@@ -226,7 +227,7 @@ class MlmProbe(nn.Module):
         vocabulary, size = embeddings.shape
         self.dense = nn.Linear(layers * hidden, hidden)
         self.activation = ACT2FN[activation]
-        self.projection = nn.Linear(hidden, size) if size != hidden else None
+        self.projection = nn.Identity() if size == hidden else nn.Linear(hidden, size)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         self.register_buffer("embeddings", embeddings.detach(), persistent=False)
         initialise(self, initializer_range)
@@ -237,12 +238,8 @@ class MlmProbe(nn.Module):
 
     def states(self, hidden: Tensor) -> Tensor:
         """Return the decoder's input, `[token, size]`, from packed `hidden` `[token, L+1, hidden]`."""
-        states = self.activation(linear(hidden.flatten(1), self.dense.weight, self.dense.bias))
-        return (
-            states
-            if self.projection is None
-            else linear(states, self.projection.weight, self.projection.bias)
-        )
+        states: Tensor = self.projection(self.activation(self.dense(hidden.flatten(1))))
+        return states
 
 
 @dataclass(frozen=True)
@@ -299,7 +296,7 @@ class MaskedTokens(TokenPrediction):
     target = MASKED
     probe: MlmProbe
 
-    def __init__(self, splits: Mapping[str, Tokens], model: Model, masking: Masking, seed: int):
+    def __init__(self, splits: Splits, model: Model, masking: Masking, seed: int):
         self.check(model)
         self.splits = splits
         self.model = model

@@ -8,7 +8,7 @@ with the probe.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -25,7 +25,14 @@ from papa.errors import InputError, count
 from papa.files import read_table, write_table
 from papa.method.checkpoints import Checkpoint, State, progress
 from papa.method.hidden import StoredStates
-from papa.method.objectives import Batch, GoldLabels, Labelled, Objective, ProbeSizes, States
+from papa.method.objectives import (
+    GoldLabels,
+    Labelled,
+    Objective,
+    ProbeSizes,
+    Splits,
+    States,
+)
 from papa.method.states import StreamedStates
 from papa.method.token_prediction import MaskedTokens, Masking, NextTokens
 from papa.method.variants import replaced_by
@@ -149,19 +156,15 @@ def _rows_of(job: Job[Probe], examples: int) -> Tensor | None:
 
 
 @contextmanager
-def _stored(job: Job[Probe], splits: Mapping[str, Tokens]) -> Iterator[StateSource]:
+def _stored(job: Job[Probe], splits: Splits) -> Iterator[StateSource]:
     with StoredStates.opened(job.reads["states"]) as stored:
         index = stored.index
         sizes = ProbeSizes(**{field.name: index[field.name] for field in fields(ProbeSizes)})
-
-        def states(batch: Batch) -> Tensor:
-            return stored.read(batch.examples, batch.tokens, batch.positions)
-
-        yield StateSource(states, sizes, index["heads"], index["kept"])
+        yield StateSource(stored, sizes, index["heads"], index["kept"])
 
 
 @contextmanager
-def _streamed(job: Job[Probe], splits: Mapping[str, Tokens]) -> Iterator[StateSource]:
+def _streamed(job: Job[Probe], splits: Splits) -> Iterator[StateSource]:
     """Compute hidden states with the model.
 
     They are rounded like stored ones, unless constants are trained or no probe learns labels: such states are
@@ -196,12 +199,12 @@ def _streamed(job: Job[Probe], splits: Mapping[str, Tokens]) -> Iterator[StateSo
         model, replacement, job.settings.encoder_dropout, rounded, target.probed
     )
     yield StateSource(
-        states, ProbeSizes.of(model, slots), total, total - len(replaced), model, new_constants
+        states, ProbeSizes.of(model), total, total - len(replaced), model, new_constants
     )
 
 
 def objective_of(
-    job: Job[OfTask], splits: Mapping[str, Tokens], sizes: ProbeSizes, model: Model | None
+    job: Job[OfTask], splits: Splits, sizes: ProbeSizes, model: Model | None
 ) -> Objective:
     """Return the objective of a job, with a new probe if one is trained; raise `InputError` if the model does not fit.
 

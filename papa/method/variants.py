@@ -45,7 +45,7 @@ def constants_for(kind: str, averages: PathLike | None, model: Model, slots: int
         return data_free_matrix(kind, slots).expand(model.layers, model.heads, -1, -1)
     if kind in TIED:
         return Constants.load(averages).tied(kind).mean
-    return Constants.load_constants(averages)[0]
+    return Constants.load_constants(averages)
 
 
 def ordered_heads(job: Job[Settings], variant: HiddenStates, model: Model) -> list[Head]:
@@ -83,15 +83,9 @@ def ordered_heads(job: Job[Settings], variant: HiddenStates, model: Model) -> li
 
 def last_weights(path: PathLike) -> dict[Head, float]:
     """Read the weight of each head after the last epoch."""
-    table = read_table(path)
-    rows = list(
-        zip(
-            *(table.column(key).to_pylist() for key in ("epoch", "value", "layer", "head")),
-            strict=True,
-        )
-    )
-    last = max(row[0] for row in rows)
-    return {(layer, head): value for epoch, value, layer, head in rows if epoch == last}
+    rows = read_table(path).to_pylist()
+    last = max(row["epoch"] for row in rows)
+    return {(row["layer"], row["head"]): row["value"] for row in rows if row["epoch"] == last}
 
 
 def smallest_first(weights: Mapping[Head, float], name: str) -> list[Head]:

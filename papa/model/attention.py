@@ -117,11 +117,8 @@ class AttentionFacts:
                 )
             layer_indices.append(index)
             shapes.append((query.shape[1], key.shape[1]))
-            return (
-                value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
-                .transpose(1, 2)
-                .contiguous()
-            )
+            values = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+            return values.transpose(1, 2).contiguous()
 
         session.stand_in = repeat_values
         session.rule_observer = observe_rule
@@ -194,11 +191,6 @@ class Session:
             raise RuntimeError("the model looks up its attention by name")
         return self.known.softmax
 
-    def begin(self, examples: Examples | None) -> None:
-        """Start a pass over these examples."""
-        self.examples = examples
-        self.calls = 0
-
     @contextmanager
     def over(self, examples: Examples, replacement: Replacement | None = None) -> Iterator[None]:
         """Make this session current for one pass over `examples`, with another replacement if one is passed."""
@@ -210,7 +202,8 @@ class Session:
                 )
             before = self.replacement
             self.replacement = before if replacement is None else replacement
-            self.begin(examples)
+            self.examples = examples
+            self.calls = 0
             try:
                 with running(self):
                     yield
@@ -330,18 +323,16 @@ def allowed_keys(rule: Rule, examples: Examples) -> Tensor | None:
     """Return the keys that queries see under a transformers rule; shapes as in `mask`."""
     from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 
-    real = None if examples.real is None else examples.real[:, None, None, :]
+    real = examples.real_keys
     # a rule that only wraps this one, for example with a window, is another object
     if rule is bidirectional_mask_function:
         return None if real is None else real.as_subclass(PaddingMask)
-    columns = examples.columns[:1] if examples.same_slots else examples.columns
+    columns = examples.distinct(examples.columns)
     length = columns.shape[1]
     if rule is causal_mask_function and examples.left_aligned and examples.queries == length:
         # tokens are in the order of their slots, and padding comes last
-        triangle = torch.ones(length, length, dtype=torch.bool, device=columns.device).tril()[
-            None, None
-        ]
-        return triangle.as_subclass(CausalMask)
+        square = torch.ones(1, 1, length, length, dtype=torch.bool, device=columns.device)
+        return square.tril().as_subclass(CausalMask)
     # to the model, a packed row is one example
     rows = torch.arange(len(columns), device=columns.device)[:, None, None]
     rows = torch.zeros_like(rows) if examples.packed else rows
@@ -436,16 +427,13 @@ def context_of(session: Session, layer: Layer) -> Tensor:
     values = layer.values(None)
     queries = heads.query.shape[2]
     of_query = values.shape[0] * values.shape[1] * heads.key.shape[2]
-    size = (
-        queries
-        if session.observed_at_once is None
-        else max(1, session.observed_at_once // of_query)
-    )
+    size = queries
+    if session.observed_at_once is not None:
+        size = max(1, session.observed_at_once // of_query)
     contexts = []
     for begin in range(0, queries, size):
-        attention = (
-            heads if size >= queries else heads.of_queries(begin, begin + size)
-        ).attention()
+        block = heads if size >= queries else heads.of_queries(begin, begin + size)
+        attention = block.attention()
         session.observer(layer, attention, begin)
         if layer.index != session.last_layer:
             contexts.append(attention @ values)

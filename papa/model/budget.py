@@ -7,6 +7,8 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -24,11 +26,11 @@ Work = Callable[[Tensor, Packed, int], None]
 """Called with example indices, their packed row on the model's device, and the progress at which to resume."""
 
 
+@dataclass
 class TokenBudget:
     """The maximum number of tokens per batch, which is halved whenever a device runs out of memory."""
 
-    def __init__(self, tokens: int):
-        self.tokens = tokens
+    tokens: int
 
     def run(
         self, model: Model, group: Tokens, work: Work, done: Callable[[], int] = lambda: 0
@@ -63,22 +65,22 @@ class TokenBudget:
                 _free_memory(model.device, len(part) == 1, f"one example of {tokens} tokens")
                 # half of the batch that failed, which may have been smaller than the budget
                 self.tokens = max(1, tokens // 2)
-                log.warning(
-                    "%s is out of memory with a batch of %d tokens; continuing with token_budget %d.",
-                    *(model.device, tokens, self.tokens),
-                )
+                problem = "%s is out of memory with a batch of %d tokens; continuing with token_budget %d."
+                log.warning(problem, model.device, tokens, self.tokens)
                 middle = -(-len(part) // 2)
                 left += [(half, None, done()) for half in (part[middle:], part[:middle])]
             yield examples
 
 
+@dataclass
 class BatchParts:
-    """The parts in which a batch is trained on or weighed; they are halved whenever a device runs out of memory."""
+    """The parts in which a batch is trained on or weighed; they are halved whenever a device runs out of memory.
 
-    def __init__(self, device: torch.device):
-        self.device = device
-        self.size = 0
-        """The maximum number of examples in a part; 0 means that a batch is one part."""
+    `size` is the maximum number of examples in a part; 0 means that a batch is one part.
+    """
+
+    device: torch.device
+    size: int = 0
 
     def run(self, batch: Tensor, work: Callable[[Sequence[Tensor]], Result]) -> Result:
         """Return the result of `work` on the parts of a batch; if memory runs out, begin again with smaller parts.
@@ -105,14 +107,10 @@ def memory_of(device: torch.device) -> int | None:
     """Return the bytes of memory that a GPU or this machine has; None if they are unknown."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[1])
-    try:
-        return (
-            os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-            if device.type == "cpu"
-            else None
-        )
-    except (OSError, ValueError):  # not Linux
-        return None
+    if device.type == "cpu":
+        with suppress(OSError, ValueError):  # not Linux
+            return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return None
 
 
 def _free_memory(device: torch.device, smallest: bool, part: str) -> None:

@@ -32,11 +32,8 @@ def tiny_batch(model: PreTrainedModel, padding: Padding) -> Packed:
     words = int(model.config.get_text_config().vocab_size)
     # RoBERTa takes each token with the id of padding for padding, whatever the mask says
     usable = torch.tensor([token for token in range(min(words, 29)) if token != pad_id])
-    ids = (
-        usable[torch.arange(mask.numel()) % len(usable)]
-        .view(mask.shape)
-        .masked_fill(mask == 0, pad_id or 0)
-    )
+    every = usable[torch.arange(mask.numel()) % len(usable)].view(mask.shape)
+    ids = every.masked_fill(mask == 0, pad_id or 0)
     return Packed.of({"input_ids": ids, "attention_mask": mask}).to(model.device)
 
 
@@ -44,14 +41,12 @@ def distance(states: list[Tensor], expected: list[Tensor]) -> float:
     """Return the largest distance between states, relative to the norm of the expected ones; NaN if any is NaN."""
     if len(states) != len(expected):
         return float("inf")
-    distances = [
+    distances = []
+    for actual, stock in zip(states, expected, strict=True):
         # in float32, because bfloat16 would round the norms; clamped, because a state may be all zeros
-        float(
-            (actual.detach().float() - stock.float()).norm() / stock.float().norm().clamp(min=1e-30)
-        )
-        for actual, stock in zip(states, [stock.detach() for stock in expected], strict=True)
-    ]
-    return float(torch.tensor(distances).max())  # Python's max would skip NaN
+        right = stock.detach().float()
+        distances.append((actual.detach().float() - right).norm() / right.norm().clamp(min=1e-30))
+    return float(torch.stack(distances).max())  # Python's max would skip NaN
 
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

@@ -9,7 +9,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from papa.data.packed import Examples, Packed
+from papa.data.weights import POSITIONS
 from papa.errors import InputError
 from papa.model.attention import NAME, NotLookedUp, Session, current, register, set_attention
 from papa.model.slots import set_relative_positions
@@ -63,11 +64,10 @@ class Form:
 
     def examples(self, batch: Packed, from_first: bool) -> Examples:
         """Return the layout of a batch; see `Examples.of_packed`."""
-        if self.rows == "packed":
-            return Examples.of_packed(batch, from_first)
-        if self.rows == "compact":
-            return Examples.of_compact(batch, from_first)
-        return Examples.of_mask(dense(batch)[1], from_first=from_first)
+        if self.rows == "padded":
+            return Examples.of_mask(dense(batch)[1], from_first=from_first)
+        row = Examples.of_packed(batch, from_first)
+        return replace(row, positions=None, packed=False) if self.rows == "compact" else row
 
     def arguments(self, model: PreTrainedModel, batch: Packed) -> dict[str, Tensor]:
         """Return the model's arguments."""
@@ -79,7 +79,7 @@ class Form:
             segments = batch.segments[None]
             positions = positions[None]
             # without a mask, transformers finds the examples of a row by its own rule, from restarting position ids
-            arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+            mask = torch.ones_like(ids)
         else:
             ids, mask = dense(arranged)
             segments = arranged.unpack(batch.segments)
@@ -87,7 +87,7 @@ class Form:
             padding = vars(model.config).get("pad_token_id")
             # RoBERTa numbers positions by the ids that are not padding, and does not look at the mask
             ids = ids.masked_fill(mask == 0, padding or 0)
-            arguments = {"input_ids": ids, "attention_mask": mask}
+        arguments = {"input_ids": ids, "attention_mask": mask}
         if self.positions != "none":
             arguments["position_ids"] = positions
         # DeBERTa accepts segments, although its config has none
@@ -137,9 +137,10 @@ def forms_of(model: PreTrainedModel, own_code: bool) -> Iterator[Form]:
         if takes_positions:
             yield Form("packed", "slot")
             padding = getattr(model.config, "pad_token_id", None)
+            yield Form("packed", "rank")
             # RoBERTa's first token has the position after the id of padding
-            for offset in (0, *([padding + 1] if padding is not None else [])):
-                yield Form("packed", "rank", offset)
+            if padding is not None:
+                yield Form("packed", "rank", padding + 1)
         else:
             yield Form("packed")
     yield PADDED
@@ -173,9 +174,8 @@ def options_of(model: PreTrainedModel) -> dict[str, bool]:
 
 def states_of(model: PreTrainedModel, arguments: dict[str, Tensor]) -> list[Tensor]:
     """Return all hidden states of a model, embeddings first; raise `InputError` if it has none."""
-    states = getattr(
-        model(**arguments, **options_of(model), output_hidden_states=True), "hidden_states", None
-    )
+    output = model(**arguments, **options_of(model), output_hidden_states=True)
+    states = getattr(output, "hidden_states", None)
     if not states:
         raise InputError(f"{type(model).__name__} returns no hidden states.")
     return list(states)
@@ -183,12 +183,12 @@ def states_of(model: PreTrainedModel, arguments: dict[str, Tensor]) -> list[Tens
 
 def slots_limit(model: PreTrainedModel, form: Form) -> int:
     """Return the largest number of slots that a model has positions for; `sys.maxsize` if there is no limit."""
-    names = ("max_position_embeddings", "n_positions", "n_ctx")
-    longest = next((limit for name in names if (limit := getattr(model.config, name, None))), None)
+    limits = [getattr(model.config, name, None) for name in POSITIONS]
+    longest = int(next(filter(None, limits), -1))
     # XLNet has -1, which stands for no limit
-    if longest is None or longest < 0:
+    if longest < 0:
         return sys.maxsize
-    return int(longest) - max(form.offset, _reserved_positions(model, int(longest)))
+    return longest - max(form.offset, _reserved_positions(model, longest))
 
 
 def _reserved_positions(model: nn.Module, positions: int) -> int:
@@ -208,11 +208,9 @@ def probe_dropout(config: PreTrainedConfig) -> float:
     if config.model_type in NO_PROBE_DROPOUT:
         return 0.0
     classifier_dropout = getattr(config, "classifier_dropout", None)
-    return float(
-        getattr(config, "hidden_dropout_prob", 0.0)
-        if classifier_dropout is None
-        else classifier_dropout
-    )
+    if classifier_dropout is not None:
+        return float(classifier_dropout)
+    return float(getattr(config, "hidden_dropout_prob", 0.0))
 
 
 def patch(model: PreTrainedModel, undo: ExitStack) -> None:

@@ -341,22 +341,18 @@ def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any])
         )
     base = model.base_model
     parts = {part for part, _ in base.named_children() if part != "pooler"}
-    inside = [
-        key
-        for key in unused
-        if ADAPTER.search(key)
-        or (
-            key.removeprefix(f"{model.base_model_prefix}.").split(".")[0] in parts
-            and not OLD_BUFFER.search(key)
-        )
+    new = [key for key in unused if not OLD_BUFFER.search(key)]
+    of_parts = [
+        key for key in new if key.removeprefix(f"{model.base_model_prefix}.").split(".")[0] in parts
     ]
+    inside = [key for key in unused if ADAPTER.search(key) or key in of_parts]
     if inside:
         raise InputError(
             f"{type(model).__name__} has no place for {count(len(inside), 'tensor')} in the weights of {name} "
             f"({inside[0]} is the first), so it would be another model; merge adapters into the weights first "
             "(merge_and_unload, save_pretrained), or correct config.json."
         )
-    unknown = [key for key in unused if not OTHER_HEAD.match(key) and not OLD_BUFFER.search(key)]
+    unknown = [key for key in new if not OTHER_HEAD.match(key)]
     if unknown:
         tensors = count(len(unknown), "tensor")
         log.warning("%s of %s, such as %s, are not used", tensors, name, unknown[0])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from papa.config.settings import budget_on
-from papa.data.packed import Packed
+from papa.data.packed import Inputs, Packed
 from papa.errors import InputError
 from papa.model.attention import BlockObserver, Observed, Session
 from papa.model.check import check_checkpointing, without_hooks
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 PADDING_BEFORE = "{name} gives correct results only with padding after the tokens; put it there."
-Batches = Iterable[Mapping[str, Tensor] | Packed]
+Batches = Iterable[Inputs | Packed]
 """Batches of inputs `[example, slot]`, each as `papa.lay_out` returns it."""
 
 
@@ -118,10 +118,10 @@ class Model:
 
     @property
     def _weight(self) -> Tensor:
-        weight: Tensor = next(self.model.parameters())
+        weight = next(self.model.parameters())
         return weight
 
-    def pack(self, inputs: Mapping[str, Tensor] | Packed) -> Packed:
+    def pack(self, inputs: Inputs | Packed) -> Packed:
         """Return the real tokens of `inputs` (as `lay_out` returns them, or already packed) on the model's device.
 
         Raises:
@@ -135,9 +135,8 @@ class Model:
         packed = (
             inputs if isinstance(inputs, Packed) else Packed.of(inputs, _padding_of(self.config))
         )
-        if not self.padding_before and bool(
-            packed.slots[packed.lengths.cumsum(0) - packed.lengths].any()
-        ):
+        first_slots = packed.slots[packed.lengths.cumsum(0) - packed.lengths]
+        if not self.padding_before and bool(first_slots.any()):
             raise InputError(PADDING_BEFORE.format(name=type(self.model).__name__))
         if packed.n > self.slots_limit:
             raise InputError(
@@ -223,7 +222,7 @@ class Model:
 
     def hidden_states(
         self,
-        inputs: Mapping[str, Tensor],
+        inputs: Inputs,
         constants: AnyConstants | None = None,
         heads: Iterable[Head] | None = None,
         mixing: Tensor | None = None,
@@ -251,7 +250,7 @@ class Model:
 
     def logits(
         self,
-        inputs: Mapping[str, Tensor],
+        inputs: Inputs,
         constants: AnyConstants | None = None,
         heads: Iterable[Head] | None = None,
         mixing: Tensor | None = None,

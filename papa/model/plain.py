@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,7 @@ def replaced_attention(
         shape = session.known.layers, session.known.heads
         like = next(model.parameters())
         session.replacement = replacement_of(shape, constants, heads, like=like)
-        _Calls(model, session, padding_before).wrap(model, held)
+        _Calls(model, session, padding_before).wrap(held)
         yield model
 
 
@@ -67,29 +68,27 @@ REFUSED = {
 """Arguments that papa refuses, each with the reason."""
 
 
+@dataclass(frozen=True)
 class _Calls:
     """Calls of a plain model: they read the batch's layout, and run the session of the model's attention."""
 
-    def __init__(self, model: PreTrainedModel, session: Session, padding_before: bool):
-        self.config = model.config
-        self.name = type(model).__name__
-        self.session = session
-        self.padding_before = padding_before
-        parameters = accepted_by(model).values()
-        self.positional = [
-            each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD
-        ][1:]
+    model: PreTrainedModel
+    session: Session
+    padding_before: bool
 
-    def wrap(self, model: PreTrainedModel, undo: ExitStack) -> None:
+    def wrap(self, undo: ExitStack) -> None:
         """Wrap the model's `forward`, which libraries may call directly; add to `undo` what restores it."""
-        forward: Callable[..., object] = model.forward
+        model = self.model
+        _, *parameters = accepted_by(model).values()
+        positional = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+        forward = model.forward
         # libraries such as accelerate also set `forward` on the instance
         before = vars(model).get("forward")
 
         @wraps(forward)
         def forward_with_session(*args: object, **kwargs: object) -> object:
             check_checkpointing(model)
-            arguments = dict(zip(self.positional, args, strict=False)) | kwargs
+            arguments = dict(zip(positional, args, strict=False)) | kwargs
             layout = self._layout(arguments)
             with self.session.over(layout):  # threads take turns
                 output = forward(*args, **kwargs)
@@ -97,7 +96,7 @@ class _Calls:
                 check_slots(self.session.replacement, layout.n)
             return output
 
-        begun: Callable[..., object] = forward_with_session
+        begun = forward_with_session
         if self.session.known.softmax is not None:
             # attention is caught while Python runs the model, which compiled code does not do
             begun = torch.compiler.disable(begun)
@@ -113,7 +112,7 @@ class _Calls:
         ids, mask = self._ids_and_mask(arguments)
         causal = self.session.causal
         if causal and not self.padding_before and not bool(mask[:, 0].all()):
-            raise InputError(PADDING_BEFORE.format(name=self.name))
+            raise InputError(PADDING_BEFORE.format(name=type(self.model).__name__))
         if not bool(((mask == 0) | (mask == 1)).all()):
             raise InputError(
                 "attention_mask contains values other than 0 and 1; give each text a separate row."
@@ -131,7 +130,7 @@ class _Calls:
     def _check_attention(self, arguments: dict[str, object]) -> None:
         """Raise `InputError` if an argument asks for attentions, or changes attention in a way papa does not follow."""
         attentions = arguments.get("output_attentions")
-        if self.config.output_attentions if attentions is None else attentions:
+        if self.model.config.output_attentions if attentions is None else attentions:
             raise InputError(
                 "A model with replaced attention cannot return attentions; leave out output_attentions."
             )

@@ -37,6 +37,10 @@ class Uses:
     needed: Tensor
 
 
+UsesByLayer = dict[int, Uses]
+"""The uses of a linear layer's outputs, by the index of the transformer layer whose attention follows."""
+
+
 class FrozenLinear(nn.Linear):
     """A linear layer whose weights, `[out, in]` and `[out]`, need no gradients.
 
@@ -82,7 +86,7 @@ class PrunedProjection(FrozenLinear):
     Its weights have the names of the layer that it replaces, so a model can still be saved.
     """
 
-    def __init__(self, full: nn.Linear, uses: dict[int, Uses], session: Session):
+    def __init__(self, full: nn.Linear, uses: UsesByLayer, session: Session):
         transposed = isinstance(full, FrozenLinear) and full.transposed
         super().__init__(full.weight, full.bias, transposed)
         self.uses = uses
@@ -123,7 +127,7 @@ def prune_projections(model: nn.Module, session: Session, run: Callable[[], Tens
 
 def scan(
     linears: dict[str, nn.Linear], session: Session, run: Callable[[], Tensor]
-) -> dict[str, dict[int, Uses]]:
+) -> dict[str, UsesByLayer]:
     """Return the uses of outputs by linear layer and call, if some of the outputs are only for queries or keys.
 
     A call is known by the transformer layer whose attention follows it.
@@ -174,10 +178,10 @@ class Trace:
         values = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
         return (weights.to(value).softmax(-1) @ values).transpose(1, 2).contiguous()
 
-    def uses(self, output: Tensor) -> dict[str, dict[int, Uses]]:
+    def uses(self, output: Tensor) -> dict[str, UsesByLayer]:
         """Return the result of `scan`, after a run that returned `output`."""
         elsewhere = self._dependencies(output, list(self.shifts))
-        uses: dict[str, dict[int, Uses]] = {}
+        uses: dict[str, UsesByLayer] = {}
         for layer, (inside, scored) in enumerate(self.attended):
             # modules outside attention, such as a router of experts, may have uses that these tokens do not show
             calls = [

@@ -81,18 +81,14 @@ class Reference:
         group_size = query.shape[1] // key.shape[1]
         keys, values = (grouped.repeat_interleave(group_size, dim=1) for grouped in (key, value))
         scaling = keywords.get("scaling")
-        scores = (
-            query @ keys.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
-        )
+        scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+        scores = query @ keys.transpose(2, 3) * scaling
         if (cap := keywords.get("softcap")) is not None:
             scores = torch.tanh(scores / cap) * cap
         if (bias := keywords.get("position_bias")) is not None:
             scores = scores + bias
-        seen = (
-            self.real[:, None, None, :]
-            .to(scores.device)
-            .expand(len(scores), 1, scores.shape[2], -1)
-        )
+        seen = self.real[:, None, None, :].to(scores.device)
+        seen = seen.expand(len(scores), 1, scores.shape[2], -1)
         if attention_mask is not None and attention_mask.dtype == torch.bool:
             seen = attention_mask
         elif attention_mask is not None:
@@ -108,7 +104,6 @@ class Reference:
         attention = weights / total.clamp(min=1e-30)
         constants = self.constants[layer, self.heads[layer]].to(scores.device) * seen
         # constants of checks are not negative, so their sum is that of absolute values
-        attention[:, self.heads[layer]] = constants / constants.sum(-1, keepdim=True).clamp(
-            min=1e-30
-        )
+        total = constants.sum(-1, keepdim=True)
+        attention[:, self.heads[layer]] = constants / total.clamp(min=1e-30)
         return (attention @ values).transpose(1, 2).contiguous(), None

@@ -132,7 +132,7 @@ class HasConstants(Protocol):
     """Any object with constants, such as averages."""
 
     @property
-    def constants(self) -> Tensor | Outputs: ...
+    def constants(self) -> Loaded: ...
 
 
 Loaded = Tensor | Outputs
@@ -252,38 +252,22 @@ def _checked(constants: AnyConstants, shape: tuple[int, int]) -> Substitute:
 
     Constants in training may contain non-finite values, which the training reports itself.
     """
-    values = (
-        constants
-        if isinstance(constants, Tensor | Outputs)
-        else getattr(constants, "constants", None)
-    )
-    checked: Substitute | None = Matrices(values) if isinstance(values, Tensor) else values
-    if (
-        not isinstance(checked, Substitute)
-        or checked.values.ndim != 4
-        or tuple(checked.values.shape[:2]) != shape
-    ):
-        form = (
-            list(checked.values.shape)
-            if isinstance(checked, Substitute)
-            else type(constants).__name__
-        )
+    values = getattr(constants, "constants", constants)
+    checked = Matrices(values) if isinstance(values, Tensor) else values
+    form = [*checked.values.shape] if isinstance(checked, Substitute) else type(constants).__name__
+    if not isinstance(checked, Substitute) or len(form) != 4 or tuple(form[:2]) != shape:
         raise InputError(
             f"The constants are {form}; this model needs a torch tensor [layer, head, query, key] = "
             f"[{shape[0]}, {shape[1]}, slots, slots], or constants that papa made for it."
         )
-    if isinstance(checked, Matrices) and checked.slots != checked.values.shape[-1]:
-        raise InputError(
-            f"Constant matrices must be square; they are [query, key] = {list(checked.values.shape[2:])}."
-        )
-    if not checked.values.requires_grad and not _finite(checked.values):
-        raise InputError("The constants contain NaN or infinity; pass finite ones.")
+    if isinstance(checked, Matrices) and form[2] != form[3]:
+        raise InputError(f"Constant matrices must be square; they are [query, key] = {form[2:]}.")
+    if not checked.values.requires_grad and checked.values.numel():
+        # aminmax propagates NaN; isfinite() would allocate a mask as large as the constants
+        for end in checked.values.aminmax():
+            if not end.isfinite():
+                raise InputError("The constants contain NaN or infinity; pass finite ones.")
     return checked
-
-
-def _finite(values: Tensor) -> bool:
-    # aminmax propagates NaN; isfinite() would allocate a mask as large as the constants
-    return not values.numel() or all(bool(end.isfinite()) for end in values.aminmax())
 
 
 def _chosen(heads: Iterable[Head], shape: tuple[int, int]) -> Tensor:
@@ -317,12 +301,11 @@ def check_slots(replacement: Replacement, slots: int) -> None:
 
 def replaced_in(replacement: Replacement) -> list[Head]:
     """Return the (layer, head) pairs that are replaced; heads that are mixed are not included."""
-    return [
-        (layer, head)
-        for layer, instruction in enumerate(replacement)
-        if isinstance(instruction, Replace)
-        for head in instruction.heads.tolist()
-    ]
+    replaced = []
+    for layer, instruction in enumerate(replacement):
+        if isinstance(instruction, Replace):
+            replaced += [(layer, head) for head in instruction.heads.tolist()]
+    return replaced
 
 
 def restrict(matrices: Matrices, examples: Examples, allowed: Tensor | None) -> Tensor:
@@ -339,12 +322,8 @@ def restrict(matrices: Matrices, examples: Examples, allowed: Tensor | None) -> 
     """
     slots = _slots(matrices, examples)
     pairs = slots[:, -examples.queries :, None] * matrices.slots + slots[:, None, :]
-    entries = (
-        matrices.values.flatten(1)
-        .index_select(1, pairs.flatten())
-        .view(-1, *pairs.shape)
-        .transpose(0, 1)
-    )
+    selected = matrices.values.flatten(1).index_select(1, pairs.flatten())
+    entries = selected.view(-1, *pairs.shape).transpose(0, 1)
     if allowed is not None:
         entries = entries * allowed
     total = entries.abs().sum(-1, keepdim=True)
@@ -352,17 +331,18 @@ def restrict(matrices: Matrices, examples: Examples, allowed: Tensor | None) -> 
 
 
 def _slots(constant: Substitute, examples: Examples) -> Tensor:
+    known = constant.slots
     # reading a slot makes a GPU wait; no slot exceeds the layout
     if (
-        examples.n > constant.slots
+        examples.n > known
         and examples.slots.numel()
-        and int(examples.slots.max()) >= constant.slots
+        and (last := int(examples.slots.max())) >= known
     ):
         raise InputError(
-            f"The constants have {constant.slots} slots, but the inputs use slot {int(examples.slots.max())} (counted "
-            f"from 0); truncate inputs to {constant.slots} tokens, or use constants with more slots."
+            f"The constants have {known} slots, but the inputs use slot {last} (counted from 0); truncate inputs to "
+            f"{known} tokens, or use constants with more slots."
         )
-    return examples.slots[:1] if examples.same_slots else examples.slots
+    return examples.distinct(examples.slots)
 
 
 @dataclass(frozen=True)
@@ -444,12 +424,10 @@ def kept_context(heads: Attending, values: Tensor, dropout: float) -> Tensor:
 
 
 def _dropped(attention: Tensor, examples: int, dropout: float) -> Tensor:
+    if not dropout:
+        return attention
     # examples may share constants, but dropout is drawn separately for each
-    return (
-        torch.dropout(attention.expand(examples, -1, -1, -1), dropout, True)
-        if dropout
-        else attention
-    )
+    return torch.dropout(attention.expand(examples, -1, -1, -1), dropout, True)
 
 
 @dataclass(frozen=True)
@@ -495,22 +473,17 @@ class Layer(ObservedLayer):
 
     def attending(self, heads: Tensor | None) -> Attending:
         """Return the attention parameters of these heads (None: all)."""
-        added = self.scored.added
-        sinks = self.scored.sinks
-        query = self.examples.spread_heads(self.scored.query, heads)
-        key = self.examples.spread_heads(
-            self.scored.key, None if heads is None else heads // self.group_size
-        )
+        scored = self.scored
+        query = self.examples.spread_heads(scored.query, heads)
         if heads is None:
-            return replace(self.scored, query=query, key=for_heads(key, self.group_size, None))
-        added = added[:, heads] if added is not None and added.shape[1] > 1 else added
-        return replace(
-            self.scored,
-            query=query,
-            key=key,
-            added=added,
-            sinks=None if sinks is None else sinks[heads],
-        )
+            key = self.examples.spread_heads(scored.key)
+            return replace(scored, query=query, key=for_heads(key, self.group_size, None))
+        key = self.examples.spread_heads(scored.key, heads // self.group_size)
+        added = scored.added
+        if added is not None and added.shape[1] > 1:
+            added = added[:, heads]
+        sinks = None if scored.sinks is None else scored.sinks[heads]
+        return replace(scored, query=query, key=key, added=added, sinks=sinks)
 
     def values(self, heads: Tensor | None) -> Tensor:
         """Return the values of these heads (None: all), `[example, head, position, channel]`."""

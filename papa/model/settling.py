@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import product
+from math import inf
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -126,11 +128,11 @@ def settle_plain(model: PreTrainedModel, session: Session) -> tuple[bool, Callab
     """
     trial = Trial(model, session)
     with _eval_without_gradients(model), trial.undone_if_refused():
-        before = _stock_with_padding_before(model)
+        stock = _stock_with_padding_before(trial.base)
         trial.patch()
         trial.check_formula(tiny_batch(trial.base, "after"))
         padding_before = not trial.facts.causal
-        if before is not None and trial.facts.causal:
+        for before in stock.values() if trial.facts.causal else ():
             padding_before = trial.distance_from(before) <= trial.tolerance
     return padding_before, trial.undo.close
 
@@ -142,11 +144,11 @@ def stock_of(model: PreTrainedModel, padding: Padding) -> Stock:
         return batch, PADDED.states(model, batch)
 
 
-def _stock_with_padding_before(model: PreTrainedModel) -> Stock | None:
-    """Return `stock_of` the model with left padding; None if the model does not support it."""
+def _stock_with_padding_before(model: PreTrainedModel) -> dict[Padding, Stock]:
+    """Return `stock_of` the model with left padding; nothing if the model does not support it."""
     with suppress(Exception):
-        return stock_of(cast("PreTrainedModel", model.base_model), "before")
-    return None
+        return {"before": stock_of(model, "before")}
+    return {}
 
 
 def stock_by_padding(model: PreTrainedModel) -> dict[Padding, Stock]:
@@ -165,9 +167,7 @@ def stock_by_padding(model: PreTrainedModel) -> dict[Padding, Stock]:
         if not all(bool(state.isfinite().all()) for state in stock[padding][1]):
             dtype = next(model.parameters()).dtype
             raise InputError(f"its hidden states are not finite in {dtype}; load it in float32.")
-    with suppress(Exception):  # some models do not support left padding
-        stock["before"] = stock_of(model, "before")
-    return stock
+    return stock | _stock_with_padding_before(model)
 
 
 class Trial:
@@ -203,9 +203,7 @@ class Trial:
     @property
     def every_head(self) -> list[Head]:
         """All heads of the model."""
-        return [
-            (layer, head) for layer in range(self.facts.layers) for head in range(self.facts.heads)
-        ]
+        return list(product(range(self.facts.layers), range(self.facts.heads)))
 
     @contextmanager
     def undone_if_refused(self) -> Iterator[None]:
@@ -229,6 +227,12 @@ class Trial:
         examples = self.form.examples(batch, self.session.causal)
         with unchanged(self.base), self.session.over(examples, replacement):
             return self.form.states(self.base, batch)
+
+    def check_distance(self, difference: float, problem: str, where: str = "") -> None:
+        """Raise `InputError` with `problem`, the relative difference and `where` if this is more than rounding."""
+        # `>` would accept NaN
+        if not difference <= self.tolerance:
+            raise InputError(f"{problem} by {difference:.1e} (relative){where}.")
 
     def distance_from(self, stock: Stock) -> float:
         """Return the distance of a batch's states from those of the stock model."""
@@ -292,18 +296,14 @@ class Trial:
 
     def _with_windows(self, facts: AttentionFacts) -> AttentionFacts:
         """Return the facts with the windows of layers, read from a text longer than any window in the config."""
-        sizes = [
-            size
-            for name, size in self.base.config.to_dict().items()
-            if "window" in name and isinstance(size, int)
-        ]
+        values = self.base.config.to_dict().items()
+        sizes = [size for name, size in values if "window" in name and isinstance(size, int)]
         if not sizes or facts.softmax is None:
             return facts
         length = min(max(sizes) + 2, slots_limit(self.base, self.form))
-        ids = tiny_batch(self.base, "after").ids[-1:].repeat(length)
-        ones = torch.ones_like(ids)
-        text = Packed.of({"input_ids": ids[None], "attention_mask": ones[None]})
-        windows = tuple(window_of(attention) for attention in self.observed(text))
+        ids = tiny_batch(self.base, "after").ids[-1:].repeat(1, length)
+        text = Packed.of({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+        windows = tuple(map(window_of, self.observed(text)))
         return replace(facts, softmax=replace(facts.softmax, windows=windows))
 
     def observed(self, text: Packed) -> list[Tensor]:
@@ -354,13 +354,11 @@ class Trial:
 
         whole = states()
         self._prune(batch)
-        difference = distance(states(), whole)
-        # `>` would accept NaN
-        if not difference <= self.tolerance:
-            raise InputError(
-                f"hidden states of {self.name} change by {difference:.1e} (relative) if layers without attention "
-                "compute no query and no key."
-            )
+        self.check_distance(
+            distance(states(), whole),
+            f"hidden states of {self.name} change",
+            " if layers without attention compute no query and no key",
+        )
 
     def _choose_form(self, stock: Mapping[Padding, Stock], batch: Packed) -> bool:
         """Choose the fastest correct form; return whether padding may precede the tokens."""
@@ -392,9 +390,9 @@ class Trial:
         )
         if self.form.rows == "compact":
             return max(difference, self._distance_with_far_slots())
-        if self.form.rows == "packed" and not self._isolates_examples(batch):
-            return float("inf")
         if self.form.rows == "packed":
+            if not self._isolates_examples(batch):
+                return inf
             self._check_long_rows(batch)
         return difference
 
@@ -447,15 +445,12 @@ class Trial:
                 inside = batch.example_of == 1
                 states = torch.cat([state[inside] for state in self.run(batch)], dim=1)
                 # the plain sum of the outputs of a layer norm is constant, so its gradients are zero
-                weights = torch.rand(states.shape, generator=torch.Generator().manual_seed(0)).to(
-                    states
-                )
-                feeding = torch.autograd.grad((states * (weights + 0.5)).sum(), shifts)
+                weights = torch.rand(states.shape, generator=torch.Generator().manual_seed(0)) + 0.5
+                feeding = torch.autograd.grad((states * weights.to(states)).sum(), shifts)
         finally:
             hook.remove()
-        return len(shifts) == 1 and not bool(
-            feeding[0].reshape(-1, feeding[0].shape[-1])[: len(inside)][~inside].any()
-        )
+        of_tokens = feeding[0].flatten(0, -2)[: len(inside)]
+        return len(shifts) == 1 and not bool(of_tokens[~inside].any())
 
     def _identity(self, batch: Packed) -> Tensor:
         """Return constants with which each token sees only itself; softmax over several tokens never gives the same."""
@@ -484,12 +479,10 @@ class Trial:
             return
         # alternating from layer to layer, so heads or layers that are mixed up show
         half = [(layer, head) for layer, head in self.every_head if head % 2 == layer % 2]
-        difference = self.distance_from_formula(batch, half)
-        if not difference <= self.tolerance:
-            raise InputError(
-                f"with half of the heads of {self.name} replaced, hidden states differ from the formula by "
-                f"{difference:.1e} (relative)."
-            )
+        self.check_distance(
+            self.distance_from_formula(batch, half),
+            f"with half of the heads of {self.name} replaced, hidden states differ from the formula",
+        )
 
     def distance_from_formula(self, batch: Packed, heads: list[Head]) -> float:
         """Return the distance of a batch's states from the reference, with random constants for these heads."""
@@ -513,11 +506,11 @@ class Trial:
                 after.callback(setattr, config, "_attn_implementation", "eager")
                 config._attn_implementation = "sdpa"
             difference = distance(eager, self._stock_states(batch))
-        if not difference <= self.tolerance:
-            raise InputError(
-                f"papa can only replace the eager attention of {self.name}, whose hidden states differ from those of "
-                f"its default kernel by {difference:.1e} (relative)."
-            )
+        self.check_distance(
+            difference,
+            f"papa can only replace the eager attention of {self.name}, whose hidden states differ from those of its "
+            "default kernel",
+        )
 
     def _check_own_attention(self, text: Packed) -> None:
         """Raise `InputError` unless a text has the stock model's states if its own attention replaces all heads.
@@ -532,11 +525,10 @@ class Trial:
         returned = self._returned_attention(text)
         if returned is not None and returned.shape == attention.shape:
             difference = max(difference, distance([attention], [returned]))
-        if not difference <= self.tolerance:
-            raise InputError(
-                f"with its own attention as constants, {self.name} differs from the stock model by {difference:.1e} "
-                "(relative)."
-            )
+        self.check_distance(
+            difference,
+            f"with its own attention as constants, {self.name} differs from the stock model",
+        )
 
     def _returned_attention(self, text: Packed) -> Tensor | None:
         """Return the attention that the stock model returns; None if it returns none, or scores before the softmax."""

@@ -84,7 +84,7 @@ def _deberta_bias(
     span = min(layout.n, longest)
     middle = embeddings[None, longest - span : longest + span]
     index = (distances + span).clamp(0, 2 * span - 1).expand(-1, query.shape[1], -1, -1)
-    bias: Tensor | float = 0.0
+    bias = 0.0
     if "c2p" in attention.pos_att_type:
         far_keys = attention.transpose_for_scores(attention.pos_proj(middle))
         bias = bias + (query @ far_keys.mT).gather(3, index)
@@ -105,5 +105,5 @@ METHODS: Mapping[str, BySlot] = {
 
 def _of_used_slots(table: Tensor, layout: Examples) -> Tensor:
     """Select `[..., example or 1, query, key]` from a table `[..., slot, slot]`."""
-    slots = layout.slots[:1] if layout.same_slots else layout.slots
+    slots = layout.distinct(layout.slots)
     return table[..., slots[:, :, None], slots[:, None, :]]

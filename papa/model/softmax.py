@@ -64,8 +64,8 @@ class SoftmaxMode(TorchFunctionMode, ABC):
         self.attention = torch.zeros(0)
 
     @abstractmethod
-    def after_softmax(self, number: int, result: Tensor, attention: Tensor | None) -> Tensor:
-        """Return what the model gets as the result of this call of softmax in the pass.
+    def after_softmax(self, result: Tensor, attention: Tensor | None) -> Tensor:
+        """Return what the model gets as the result of the last call of softmax.
 
         `attention` is the result as `[example, head, query, key]`; None if its shape does not fit.
         """
@@ -102,7 +102,7 @@ class SoftmaxMode(TorchFunctionMode, ABC):
             if attention is not None:
                 # by number of heads, because a router over as many experts as tokens has the shape of attention, too
                 self.candidates[attention.shape[1]] += 1
-            return self.after_softmax(self.softmaxes - 1, result, attention)
+            return self.after_softmax(result, attention)
         is_tensor = place is not None and isinstance(result, Tensor)
         if is_tensor and self.is_still_attention(result):
             self.awaited.append(result)
@@ -128,7 +128,7 @@ class SoftmaxRecorder(SoftmaxMode):
         super().__init__(session)
         self.calls: list[Recorded] = []
 
-    def after_softmax(self, number: int, result: Tensor, attention: Tensor | None) -> Tensor:
+    def after_softmax(self, result: Tensor, attention: Tensor | None) -> Tensor:
         if attention is not None:
             self.attention = attention
             self.awaited = [result]
@@ -151,7 +151,7 @@ class SoftmaxRecorder(SoftmaxMode):
 class SoftmaxReplacer(SoftmaxMode):
     """Applies the instructions of a session to the attention, and shows it to the session's observer."""
 
-    def after_softmax(self, number: int, result: Tensor, attention: Tensor | None) -> Tensor:
+    def after_softmax(self, result: Tensor, attention: Tensor | None) -> Tensor:
         session = self.session
         layer = session.calls
         numbers = session.softmax_calls.numbers
@@ -160,12 +160,13 @@ class SoftmaxReplacer(SoftmaxMode):
                 "Attention was computed more often than the model has layers, perhaps because a hook called another "
                 "model; call it before or afterwards."
             )
-        if layer == len(numbers) or number != numbers[layer]:
+        if layer == len(numbers) or self.softmaxes - 1 != numbers[layer]:
             return result
         if attention is None or attention.shape[1] != session.known.heads:
             raise InputError(
-                f"The model's softmax number {number + 1} gives {list(result.shape)}, which is not the attention of "
-                f"{session.known.heads} heads over {session.layout.slots.shape[1]} tokens; such inputs cannot be used."
+                f"The model's softmax number {self.softmaxes} gives {list(result.shape)}, which is not the attention "
+                f"of {session.known.heads} heads over {session.layout.slots.shape[1]} tokens; such inputs "
+                "cannot be used."
             )
         self.attention = attention
         # models view it in other shapes, which expanded constants do not allow
@@ -284,14 +285,14 @@ def visible_keys(session: Session, layer: int) -> Tensor | None:
     with numbers that other scores may reach after rounding.
     """
     examples = session.layout
-    real = None if examples.real is None else examples.real[:, None, None, :]
+    real = examples.real_keys
     if not session.causal:
         return real
     window = session.softmax_calls.windows[layer]
-    columns = examples.columns[:1] if examples.same_slots else examples.columns
-    distances = columns[:, -examples.queries :, None] - columns[:, None, :]
+    columns = examples.distinct(examples.columns)
+    distances = columns[:, None, -examples.queries :, None] - columns[:, None, None, :]
     seen = distances >= 0 if window is None else (distances >= 0) & (distances < window)
-    return seen[:, None] if real is None else seen[:, None] & real
+    return seen if real is None else seen & real
 
 
 def window_of(attention: Tensor) -> int | None:

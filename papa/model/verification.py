@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import nan
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -43,11 +44,11 @@ class Verified:
     heads: int = 0
     groups: int = 0
     numbers: tuple[int, ...] = ()
-    stock: float = float("nan")
-    half: float = float("nan")
-    all: float = float("nan")
-    own_attention: float = float("nan")
-    skipped: float = float("nan")
+    stock: float = nan
+    half: float = nan
+    all: float = nan
+    own_attention: float = nan
+    skipped: float = nan
 
 
 def verify(stock: PreTrainedModel) -> Verified:
@@ -71,11 +72,10 @@ def _verified(kind: str, full: PreTrainedModel) -> Verified:
     trial = Trial(full, model.session)
     trial.form = model.form
     batch, _ = stock[trial.padding]
-    has_reference = trial.facts.softmax is None
-    referenced = {"half": trial.every_head[::2], "all": trial.every_head} if has_reference else {}
-    distances = {
-        name: trial.distance_from_formula(batch, heads) for name, heads in referenced.items()
-    }
+    distances = {}
+    if trial.facts.softmax is None:  # only then, there is a reference
+        distances["half"] = trial.distance_from_formula(batch, trial.every_head[::2])
+        distances["all"] = trial.distance_from_formula(batch, trial.every_head)
     attention = torch.cat(trial.observed(text))
     if is_distribution(attention):
         states = trial.run(text, trial.replacement(attention))
@@ -99,10 +99,9 @@ def _verified(kind: str, full: PreTrainedModel) -> Verified:
 
 
 def _skipped_share(model: Model) -> float:
-    projections = [
-        module for module in model.full.modules() if isinstance(module, PrunedProjection)
-    ]
-    uses = [uses for projection in projections for uses in projection.uses.values()]
+    modules = model.full.modules()
+    pruned = [module for module in modules if isinstance(module, PrunedProjection)]
+    uses = [uses for projection in pruned for uses in projection.uses.values()]
     possible = sum(int(each.scores.sum()) for each in uses)
     skipped = sum(len(each.scores) - len(each.needed) for each in uses)
     return skipped / possible if possible else 0.0

@@ -20,20 +20,12 @@ def linked(batches: Sequence[JobBatch]) -> list[JobBatch]:
     """Set what each batch needs, and return the batches in an order in which they can run; the report needs all."""
     makers = {job.output: batch for batch in batches for job in batch.jobs}
     for batch in batches:
-        needed = {
-            makers[path]: None
-            for job in batch.jobs
-            for path in job.reads.values()
-            if path in makers
-        }
+        needed = [makers.get(path) for job in batch.jobs for path in job.reads.values()]
         # not hidden states: the report reads none, and they may have been deleted
         if batch.rule == Report.stage:
-            needed = {
-                other: None
-                for other in batches
-                if other.rule not in (batch.rule, HiddenStates.stage)
-            }
-        for maker in needed:
+            apart = (batch.rule, HiddenStates.stage)
+            needed = [other for other in batches if other.rule not in apart]
+        for maker in dict.fromkeys(filter(None, needed)):
             batch.needs.setdefault(STAGES[maker.rule].result, []).append(maker)
     return list(TopologicalSorter({batch: batch.all_needs for batch in batches}).static_order())
 

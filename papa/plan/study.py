@@ -9,20 +9,19 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from papa.config.settings import RUN, Config, Grid, Machine
 from papa.config.variant import BY_LAMBDA, ORIGINAL, RANDOM, SEEDED, Constant, Order, Variant
 from papa.data.digests import digest_of_file
-from papa.data.prepare import Prepared, prepared
+from papa.data.prepare import TEXTS, Prepared, prepared
 from papa.data.weights import ModelFiles, model_source
 from papa.errors import InputError, first_line
-from papa.files import KEY_DIGITS, PathLike, digest_of_json, read_json, write_json
+from papa.files import KEY_DIGITS, Json, PathLike, digest_of_json, read_json, write_json
 from papa.plan.missing import find_missing, linked
 from papa.stages import (
     JOBS,
@@ -44,7 +43,6 @@ from papa.stages import (
     write_jobs,
 )
 
-TEXT_COLUMNS = ("first", "second", "words")
 PUBLISHED = Path(__file__).parents[1] / "data" / "published.csv"
 """The file with the numbers of the paper's tables."""
 ANALYSES = Path(__file__).parents[1] / "results" / "report.py"
@@ -56,6 +54,8 @@ TOGETHER = 2 * 10**9
 PLAN = "plan.json"
 STUDIES = "studies"
 """The folder of the cache that lists, for each study of any user, the files that it needs."""
+DIFFERING_FACTS = ("seed", "sample", "kind")
+"""The facts in which the jobs of a batch may differ."""
 NOTHING_REPLACED = HiddenStates()
 Needs = dict[str, tuple[str | None, str | None]]
 """The key and the path of each input of a job; None for what is only read, or only in the key."""
@@ -89,6 +89,8 @@ class Plan:
         self.grids: dict[str, Grid] = config.analyses
         self._save = save
         self._forced = forced
+        # for jobs, whose paths say where models and data are
+        self._job_machine = replace(self.machine, hub_mirror=None, snapshots={})
         self._states: dict[str, AnyJob] = {}
         """The jobs of hidden states by path; those of one key are one job."""
 
@@ -121,10 +123,8 @@ class Plan:
                     seeds_of.setdefault(variant, {}).update(dict.fromkeys(grid.seeds))
         if self.config.floors:
             all_seeds = dict.fromkeys(seed for seeds in seeds_of.values() for seed in seeds)
-            for variant in (
-                ORIGINAL,
-                *(Variant.of(Constant(floor), None, "0") for floor in self.config.floors),
-            ):
+            floors = [Variant.of(Constant(floor), None, "0") for floor in self.config.floors]
+            for variant in (ORIGINAL, *floors):
                 seeds_of.setdefault(variant, {}).update(all_seeds)
         if not self.config.tasks[
             task
@@ -146,15 +146,12 @@ class Plan:
     @cache  # noqa: B019
     def data(self, corpus: str) -> Prepared:
         """Return the table of a corpus; one that is not on this machine yet has provisional digests."""
-        tasks = {task: self.config.tasks[task] for _, task in self.config.pairs}
-        of_corpus = {name: task for name, task in tasks.items() if task.corpus == corpus}
+        config = self.config
+        names = [task for _, task in config.pairs if config.tasks[task].corpus == corpus]
+        of_corpus = {name: config.tasks[name] for name in names}
+        folder = self.cache / "data"
         return prepared(
-            self.config.corpora[corpus],
-            of_corpus,
-            self.machine,
-            self.cache / "data",
-            corpus,
-            self._save,
+            config.corpora[corpus], of_corpus, self.machine, folder, corpus, save=self._save
         )
 
     @cache  # noqa: B019
@@ -165,7 +162,7 @@ class Plan:
     def _texts(self, corpus: str, part: str) -> str:
         # texts only, so a corrected label rebuilds neither tokens nor averages
         digests = self.data(corpus).facts["digests"][part]
-        return digest_of_json({name: digests[name] for name in TEXT_COLUMNS if name in digests})
+        return digest_of_json({name: digests[name] for name in TEXTS if name in digests})
 
     def _of_model(self, name: str) -> Needs:
         files = self.model(name)
@@ -176,7 +173,7 @@ class Plan:
         settings: Settings,
         name: str,
         needs: Needs,
-        about: dict[str, Any],
+        about: Json,
         variant: HiddenStates = NOTHING_REPLACED,
     ) -> AnyJob:
         folder = f"{self.cache}/{settings.stage}"
@@ -196,11 +193,6 @@ class Plan:
             machine=self._job_machine,
         )
 
-    @cached_property
-    def _job_machine(self) -> Machine:
-        """The settings of this machine for jobs; the paths that they read say where models and data are."""
-        return Machine(device=self.machine.device, token_budget=self.machine.token_budget)
-
     @cache  # noqa: B019
     def _files_in(self, folder: str) -> dict[str, str]:
         """Return the files of a stage by the digits of their keys, whatever the names in other configs were."""
@@ -211,12 +203,10 @@ class Plan:
     def tokens(self, model: str, corpus: str, slots: int | None = None) -> AnyJob:
         """Return the job of a corpus's tokens; a corpus that is only averaged has the slots of the task."""
         block = self.config.corpora[corpus]
-        settings = Tokenize(
-            slots=slots or block.slots or 0, layout=self.config.layout, blocks=block.blocks
-        )
-        needs = {
-            "texts": (self._texts(corpus, "all"), str(self.data(corpus).path))
-        } | self._of_model(model)
+        slots = slots or block.slots or 0
+        settings = Tokenize(slots=slots, layout=self.config.layout, blocks=block.blocks)
+        needs: Needs = {"texts": (self._texts(corpus, "all"), self.data(corpus).path)}
+        needs |= self._of_model(model)
         return self._job(settings, f"{model}-{corpus}", needs, {"model": model, "corpus": corpus})
 
     def _training_tokens(self, tokens: AnyJob) -> Needs:
@@ -234,7 +224,7 @@ class Plan:
         source = constant.corpus or corpus
         tokens = self.tokens(model, source, slots)
         settings = Average(kind=constant.averaged, precision=self.config.precision)
-        about: dict[str, Any] = {
+        about = {
             "model": model,
             "corpus": source,
             "slots": slots,
@@ -254,9 +244,9 @@ class Plan:
         if self.config.tasks[task].label is None:
             return {}
         data = self.data(self.config.tasks[task].corpus)
-        return {"labels": (data.facts["digests"]["train"][f"label {task}"], str(data.path))}
+        return {"labels": (data.facts["digests"]["train"][f"label {task}"], data.path)}
 
-    def _of_task(self, task: str, seed: int, training: Training) -> dict[str, Any]:
+    def _of_task(self, task: str, seed: int, training: Training) -> Json:
         return {
             "kind": self.config.tasks[task].target.name,
             "training": training,
@@ -279,16 +269,12 @@ class Plan:
         settings = LearnLambda(
             **self._of_task(task, seed, training), constant=constant.start, weights=learned
         )
-        needs = (
-            self._training_tokens(self.tokens(model, block.corpus))
-            | self._of_model(model)
-            | self._labels(task)
-        )
-        needs |= self._constants(model, block.corpus, constant)
+        needs = self._training_tokens(self.tokens(model, block.corpus)) | self._of_model(model)
+        needs |= self._labels(task) | self._constants(model, block.corpus, constant)
         if gradient and not self.streamed(task, ORIGINAL):
             # in no key, because tokens and model, which are in it, determine the original's states
             needs["states"] = None, self.states(model, task, ORIGINAL).output
-        about: dict[str, Any] = {"model": model, "task": task, "corpus": block.corpus}
+        about: Json = {"model": model, "task": task, "corpus": block.corpus}
         about |= {"constant": constant.untrained, "order": learned, "seed": seed}
         return self._job(
             settings, f"{model}-{task}-{constant.untrained}-{learned}-{seed}", needs, about
@@ -343,19 +329,15 @@ class Plan:
         states = self.states(model, task, variant)
         streamed = self.streamed(task, variant)
         kind = ProbeEncoder if streamed else Probe
+        needs: Needs = {"tokens": (None, states.reads["tokens"])}
+        needs["states"] = states.key, states.output
         if streamed:
-            needs: Needs = {
-                name: (None, path) for name, path in states.reads.items()
-            } | self._of_model(model)
+            needs = {name: (None, path) for name, path in states.reads.items()}
+            needs |= self._of_model(model)
             # never stored, but the key of the states stands for all that decides them
             needs["states"] = states.key, None
-        else:
-            needs = {
-                "tokens": (None, states.reads["tokens"]),
-                "states": (states.key, states.output),
-            }
         needs |= self._labels(task)
-        about: dict[str, Any] = {
+        about: Json = {
             "model": model,
             "task": task,
             "corpus": block.corpus,
@@ -368,7 +350,7 @@ class Plan:
         data = self.data(block.corpus)
         drawn: Needs = {}
         if isinstance(cluster, str):
-            drawn["clusters"] = data.facts["digests"]["train"]["cluster"], str(data.path)
+            drawn["clusters"] = data.facts["digests"]["train"]["cluster"], data.path
         size = cluster if isinstance(cluster, int) else 1
         runs = [(f"{seed}", seed, 0) for seed in self.variants(model, task)[variant]]
         if not streamed:  # another pass of the model for each sample would take too long
@@ -389,15 +371,6 @@ class Plan:
             numbered = about | {"seed": seed, "sample": sample}
             jobs.append(self._job(settings, f"{name}-{suffix}", read, numbered, computed))
         return jobs
-
-    @cached_property
-    def probes(self) -> list[list[AnyJob]]:
-        """The probes of all models, tasks and variants; each entry has the seeds of a variant."""
-        return [
-            self.probes_of(model, task, variant)
-            for model, task in self.config.pairs
-            for variant in self.variants(model, task)
-        ]
 
     @cached_property
     def jobs(self) -> list[AnyJob]:
@@ -423,12 +396,12 @@ class Plan:
     def report(self) -> AnyJob:
         """The job of the tables, figures and the page; names, too, decide what they show."""
         jobs = sorted(self.jobs, key=lambda job: job.key)
-        corpora = dict.fromkeys(self.config.tasks[task].corpus for _, task in self.config.pairs)
+        corpora = [self.config.tasks[task].corpus for _, task in self.config.pairs]
         inputs = {
             "artefacts": digest_of_json([[job.key, job.about] for job in jobs]),
             "published": digest_of_file(PUBLISHED),
+            "analyses": digest_of_file(ANALYSES),
         }
-        inputs["analyses"] = digest_of_file(ANALYSES)
         inputs |= {f"data {name}": digest_of_json(self.data(name).facts) for name in corpora}
         settings = Report(config=self.config.shown())
         record = settings.record(inputs)
@@ -462,7 +435,7 @@ class Plan:
         jobs = dict[str, AnyJob]()  # tasks that only differ in their names share files
         for job in self.jobs:
             jobs.setdefault(job.output, job)
-        batches = [*self._of_states(jobs.values()), *self._of_files(jobs)]
+        batches = [*self._of_states(jobs.values()), *self._of_files(jobs.values())]
         batches.append(JobBatch(Report.stage, self.config.name, [self.report]))
         batches = linked(batches)
         for batch in batches:
@@ -471,18 +444,14 @@ class Plan:
         find_missing(batches, reported, self._forced)
         return batches
 
-    def _of_files(self, jobs: Mapping[str, AnyJob]) -> Iterator[JobBatch]:
+    def _of_files(self, jobs: Iterable[AnyJob]) -> Iterator[JobBatch]:
         """Yield batches of the cache's files: the probes of a variant, and the averages of the same tokens."""
-        companies = {
-            job.output: f"probes {number}"
-            for number, group in enumerate(self.probes)
-            for job in group
-        }
-        together = dict[str, list[AnyJob]]()
-        for path, job in jobs.items():
-            company = companies.get(path, path)
-            if isinstance(job.settings, Average):
-                company = f"averages of {job.reads['tokens']}"
+        together = dict[object, list[AnyJob]]()
+        for job in jobs:
+            company: object = job.output
+            if isinstance(job.settings, Average | Probe):
+                about = job.about.items()
+                company = job.stage, *(fact for fact in about if fact[0] not in DIFFERING_FACTS)
             together.setdefault(company, []).append(job)
         for group in together.values():
             name = group[0].name
@@ -495,11 +464,11 @@ class Plan:
         readers = [job for job in jobs if "states" in job.reads]
         # gradients are computed from states, so these cannot wait for the states of an order by gradient
         before = {job.reads["states"] for job in readers if isinstance(job.settings, LearnLambda)}
-        owned = dict[tuple[str, str, bool], dict[AnyJob, None]]()
+        owned = dict[tuple[str, str, bool], list[AnyJob]]()
         for path in dict.fromkeys(job.reads["states"] for job in readers):
             about = self._states[path].about
             owner = about["model"], about["task"] or about["corpus"], path in before
-            owned.setdefault(owner, {})[self._states[path]] = None
+            owned.setdefault(owner, []).append(self._states[path])
         for owner, states in owned.items():
             groups = list[list[AnyJob]]()
             size = 0
@@ -530,31 +499,25 @@ class Plan:
         slots = self.config.corpora[job.about["corpus"]].slots or 0
         rows = sum(facts["rows"].values())
         characters = sum(facts["characters"].values())
-        return int(
-            min(rows * slots, characters + 4 * rows) * (sizes["layers"] + 1) * sizes["hidden"] * 2
-        )
+        tokens = min(rows * slots, characters + 4 * rows)
+        return int(tokens * (sizes["layers"] + 1) * sizes["hidden"] * 2)
 
     @property
     def warnings(self) -> list[str]:
         """Sentences about what may be wrong with the data."""
         return [warning for name in self.config.corpora_run for warning in self.data(name).warnings]
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> Json:
         """Return what jobs and people need to know of the plan, as JSON."""
         markers = [batch.marker for batch in self.batches if batch.marker]
-        artefacts = [
-            job.content() | {"path": os.path.relpath(job.output, self.results)} for job in self.jobs
-        ]
-        corpora = self.config.corpora_run
+        place = partial(os.path.relpath, start=self.results)
         return {
             "name": self.config.name,
             "config": self.config.model_dump(mode="json", exclude_none=True),
-            "data": {name: os.path.relpath(self.data(name).path, self.results) for name in corpora},
-            "artefacts": artefacts,
+            "data": {name: place(self.data(name).path) for name in self.config.corpora_run},
+            "artefacts": [job.content() | {"path": place(job.output)} for job in self.jobs],
             # `papa inspect --prune` keeps what is listed here
-            "states": sorted(
-                os.path.relpath(path, self.results) for path in [*markers, *self._states_to_store]
-            ),
+            "states": sorted(map(place, [*markers, *self._states_to_store])),
         }
 
     @property
@@ -568,8 +531,8 @@ class Plan:
         """Write plan.json, and the files of the jobs; a config that is edited during a run changes no job."""
         write_json(self.content(), self.results / PLAN)
         self._register()
-        contents: dict[str, object] = {
-            batch.handle_key: batch.content() for batch in self.batches if batch.lacking
+        contents = {
+            key_in(batch.handle): batch.content() for batch in self.batches if batch.lacking
         }
         contents[STUDY] = {
             "threads": self.config.threads,
@@ -589,7 +552,7 @@ class Plan:
         # one entry for a study, whatever link leads to its folder
         folder = os.path.realpath(self.results)
         files = {job.output for job in self.jobs}
-        files |= {str(self.data(name).path) for name in self.config.corpora_run}
+        files |= {self.data(name).path for name in self.config.corpora_run}
         entry = {
             "folder": folder,
             "host": platform.node(),
@@ -598,7 +561,7 @@ class Plan:
         write_json(entry, self.cache / STUDIES / f"{digest_of_json(folder)}.json")
 
 
-def read_plan(folder: PathLike) -> dict[str, Any]:
+def read_plan(folder: PathLike) -> Json:
     """Read the plan of a study; raise `DamagedArtefact` if it is missing or damaged."""
     return read_json(Path(folder, PLAN))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from papa.errors import count
-from papa.files import KEYED, Provenance, read_provenance
+from papa.files import KEYED, Record, read_provenance
 from papa.plan.study import Plan
 from papa.stages import AnyJob, HiddenStates, Report
 
@@ -47,13 +47,10 @@ def reason(job: AnyJob, listed: dict[str, Files]) -> str:
     folder = os.path.dirname(job.output)
     by_name = listed.get(folder) or listed.setdefault(folder, _files_in(folder))
     alike = by_name.get(job.name) or by_name.get(_without_number(job.name), [])
-    existing = [
-        made for path in alike[:COMPARED] if (made := read_provenance(path)) and made.record
-    ]
-    if not existing:
-        return "new"
-    differences = sorted((_differences(job, made) for made in existing), key=len)
-    return ", ".join(differences[0])
+    existing = filter(None, map(read_provenance, alike[:COMPARED]))
+    differences = [_differences(job, made.record) for made in existing if made.record]
+    nearest = min(differences or [["new"]], key=len)
+    return ", ".join(nearest)
 
 
 def _files_in(folder: str) -> Files:
@@ -72,26 +69,21 @@ def _without_number(name: str) -> str:
     return re.sub("-[0-9]+$", "", name)
 
 
-def _differences(job: AnyJob, made: Provenance) -> list[str]:
-    record = made.record
-    if record is None:
-        return []
+def _differences(job: AnyJob, record: Record) -> list[str]:
     differences = list(_settings(record.settings, job.record.settings))
     if record.version != job.record.version:
         differences.append(f"version {record.version} of the stage → {job.record.version}")
-    changed = (
-        name
-        for name in INPUTS
-        if name in job.inputs and record.inputs.get(name) != job.inputs[name]
-    )
-    return differences + [INPUTS[name] for name in changed]
+    for name, words in INPUTS.items():
+        if name in job.inputs and record.inputs.get(name) != job.inputs[name]:
+            differences.append(words)
+    return differences
 
 
 def _settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     for name in sorted(old.keys() | new.keys()):
-        before = old.get(name)
-        after = new.get(name)
+        before = old.get(name, "default")
+        after = new.get(name, "default")
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             yield from _settings(before, after)
         elif before != after:
-            yield f"`{name}` {'default' if before is None else before} → {'default' if after is None else after}"
+            yield f"`{name}` {before} → {after}"

@@ -32,7 +32,6 @@ from papa.stages import (
     read_job,
 )
 
-Say = Callable[[str], None]
 log = logging.getLogger(__name__)
 
 
@@ -98,15 +97,17 @@ def function_of(stage: str) -> Callable[[Sequence[Any]], str]:
         from papa.method.training import train_probes
 
         return train_probes
-    from papa.method.averaging import average_corpus
-    from papa.method.head_weights import learn_weights
+    if stage == Average.stage:
+        from papa.method.averaging import average_corpus
+
+        return average_corpus
+    if stage == LearnLambda.stage:
+        from papa.method.head_weights import learn_weights
+
+        return learn_weights
     from papa.method.states import store_states
 
-    functions: dict[str, Callable[[Any], str]] = {
-        Average.stage: average_corpus,
-        LearnLambda.stage: learn_weights,
-    }
-    return functions.get(stage, store_states)
+    return store_states
 
 
 def _mark(path: str) -> None:
@@ -116,24 +117,18 @@ def _mark(path: str) -> None:
 
 
 @contextmanager
-def process(name: str, path: Path, threads: str) -> Iterator[Say]:
+def process(name: str, path: Path, threads: str) -> Iterator[Callable[[str], None]]:
     """Redirect stderr to the job's log, and yield `say`, which prints the job's result as one line.
 
     Heavy imports belong inside the `with` block, because threads and GPU must be set before them. No job
     asks the hub. Any error or signal ends the job with one line. Errors other than `InputError`
     also write a traceback to the log. The line in the terminal is also the last line of the log.
     """
-    for variable in (
-        "OMP_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "OPENBLAS_NUM_THREADS",
-        "RAYON_NUM_THREADS",
-    ):
-        os.environ[variable] = threads
+    for library in ("OMP", "MKL", "OPENBLAS", "RAYON"):
+        os.environ[f"{library}_NUM_THREADS"] = threads
     os.environ["HF_HUB_OFFLINE"] = "1"  # the run has downloaded everything when it started
-    os.environ.setdefault(
-        "ARROW_DEFAULT_MEMORY_POOL", "system"
-    )  # pyarrow's own pool would take 13 MB in every job
+    # pyarrow's own pool would take 13 MB in every job
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     begin = time.monotonic()
     with _stderr_to(path) as terminal:
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")

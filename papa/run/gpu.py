@@ -38,27 +38,22 @@ def claim(device: str) -> None:
 
 def visible_gpus() -> list[str]:
     """List the GPUs that this process may use, by their names in CUDA_VISIBLE_DEVICES; all if it is not set."""
-    if (
-        listed := os.environ.get(VARIABLE)
-    ) is not None:  # like CUDA, stop at the first invalid name
-        names = takewhile(
-            re.compile("[0-9]+|(GPU|MIG)-.+").fullmatch, map(str.strip, listed.split(","))
-        )
+    listed = os.environ.get(VARIABLE)
+    if listed is not None:
+        # like CUDA, stop at the first invalid name
+        is_name = re.compile("[0-9]+|(GPU|MIG)-.+").fullmatch
+        names = takewhile(is_name, map(str.strip, listed.split(",")))
         return list(dict.fromkeys(names))
-    files = list(
-        Path("/dev").glob("nvidia[0-9]*")
-    )  # they exist once a GPU was used; before that, ask the driver
-    usable = (
-        sum(os.access(file, os.R_OK | os.W_OK) for file in files)
-        if files
-        else len([*Path(DRIVER).glob("*")])
-    )
-    return [str(device) for device in range(usable)]
+    files = list(Path("/dev").glob("nvidia[0-9]*"))
+    usable = [file for file in files if os.access(file, os.R_OK | os.W_OK)]
+    if not files:  # they exist once a GPU was used; before that, ask the driver
+        usable = list(Path(DRIVER).glob("*"))
+    return [str(device) for device in range(len(usable))]
 
 
 def take(devices: Sequence[str], folder: Path) -> str:
     """Wait for a free device, lock its file until this process ends, and return it."""
-    logged = False
+    waiting = False
     while True:
         for device in devices:
             # names of MIG partitions may contain slashes
@@ -69,23 +64,16 @@ def take(devices: Sequence[str], folder: Path) -> str:
                 # a job that waits for hours would run out of open files
                 os.close(file)
             except OSError as error:
-                log.warning(
-                    "GPUs cannot be locked in %s (%s); this job takes one by chance",
-                    folder,
-                    error.strerror,
-                )
+                problem = "GPUs cannot be locked in %s (%s); this job takes one by chance"
+                log.warning(problem, folder, error.strerror)
                 return devices[os.getpid() % len(devices)]
             else:
                 os.utime(file)  # or a cleaner of old temporary files may delete it
                 return device  # the file stays open, because closing it would unlock it
-        if not logged:
-            total = len(devices)
-            logged = True
-            log.info(
-                "all GPUs (%s) are taken; waiting for one (limit: --resources gpu=%d)",
-                ", ".join(devices),
-                total,
-            )
+        if not waiting:
+            waiting = True
+            taken = "all GPUs (%s) are taken; waiting for one (limit: --resources gpu=%d)"
+            log.info(taken, ", ".join(devices), len(devices))
         # the kernel can wait for one lock, but not for the first of several
         time.sleep(RETRY_SECONDS)
 

@@ -17,20 +17,21 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from io import StringIO
 from logging import getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 import yaml
 
 import papa
 from papa.config.reading import changed, config_of, read_yaml
+from papa.data.digests import user_cache
 from papa.data.hub import fetch
 from papa.errors import WARNING, InputError, first_line
 from papa.files import share
@@ -192,7 +193,7 @@ def keys_of(changes: Sequence[str], **options: object) -> dict[str, object]:
     from snakemake.cli import parse_config
 
     try:
-        keys: Any = parse_config(changes)
+        keys = parse_config(changes)
         for key, _, text in (change.partition("=") for change in changes):
             if isinstance(keys[key], dict | list):  # snakemake reads numbers inside it as text
                 keys = changed(keys, {key: yaml.safe_load(text.strip("'\""))})
@@ -243,7 +244,7 @@ def snakemake(words: Sequence[str]) -> Call:
 
 def check_cache() -> None:
     """Raise `InputError` if there is no writable folder for the caches of snakemake and papa."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    folder = user_cache().parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -283,7 +284,7 @@ class Planned:
         """The batches by the keys of all of their files."""
         batches = self.plan.batches if self.plan else ()
         by_key = {key_in(job.output): batch for batch in batches for job in batch.jobs}
-        return by_key | {batch.handle_key: batch for batch in batches}
+        return by_key | {key_in(batch.handle): batch for batch in batches}
 
     @property
     def wanted(self) -> list[str]:
@@ -323,7 +324,11 @@ def planned(config: Mapping[str, object], workflow: Workflow) -> Planned:
     results = f"{workflow.modifier.path_modifier.prefix or ''}results"  # a module may have a prefix
     # a job's own options say nothing of the user's wishes: snakemake gives every job --force
     if not workflow.is_main_process:  # the config may have been edited since
-        return _study_of_job(f"{results}/{config['name']}")
+        folder = f"{results}/{config['name']}"
+        study = read_job(folder, STUDY)
+        if study is None:
+            raise InputError(f"{folder} has no plan; start the workflow again.")
+        return Planned(folder, **study)
     # Snakemake has read them, but silently accepts duplicate keys, and numbers that YAML misreads
     for path in workflow.configfiles:
         read_yaml(path)
@@ -348,8 +353,7 @@ def planned(config: Mapping[str, object], workflow: Workflow) -> Planned:
         forced=_forced(options, workflow.modifier.modify_rulename),
     )
     settle(plan.batches, [plan.report.output, *plan.report_files])
-    models = dict.fromkeys(model for model, _ in checked.pairs)
-    weights = [_weight_bytes(plan.model(name).folder) for name in models]
+    weights = [_weight_bytes(plan.model(name).folder) for name, _ in checked.pairs]
     started = Planned(
         folder=folder,
         threads=checked.threads,
@@ -380,14 +384,6 @@ def _quicken_snakemake() -> None:
     )
 
 
-def _study_of_job(folder: str) -> Planned:
-    """Return what the main process has written of a study, for a job."""
-    study = read_job(folder, STUDY)
-    if study is None:
-        raise InputError(f"{folder} has no plan; start the workflow again.")
-    return Planned(folder, **study)
-
-
 def _begin(plan: Plan) -> None:
     """Begin a run; another run, or a folder that is read-only, is a fault only if something is missing."""
     try:
@@ -399,15 +395,13 @@ def _begin(plan: Plan) -> None:
 
 def _set_environment() -> None:
     """Set the environment of the jobs."""
-    if (
-        home() / "papa"
-    ).is_dir():  # only for a clone: an installed papa's folder would shadow other modules
+    # only for a clone: an installed papa's folder would shadow other modules
+    if (home() / "papa").is_dir():
         path = os.pathsep.join(filter(None, [str(home()), os.environ.get("PYTHONPATH")]))
         os.environ["PYTHONPATH"] = path
-    encoding, _, _ = os.environ.get("PYTHONIOENCODING", "").partition(":")
-    os.environ["PYTHONIOENCODING"] = (
-        f"{encoding}:replace"  # print ? for what a terminal cannot show, such as λ
-    )
+    encoding = os.environ.get("PYTHONIOENCODING", "").partition(":")[0]
+    # print ? for what a terminal cannot show, such as λ
+    os.environ["PYTHONIOENCODING"] = f"{encoding}:replace"
     for name, value in ALLOCATOR.items():
         os.environ.setdefault(name, value)
 
@@ -421,19 +415,17 @@ def _forced(options: Namespace | None, renamed: Callable[[str], str]) -> set[str
         return set()
     if options.forceall:
         return set(STAGES)
-    asked = {*(options.forcerun or ()), *((options.targets or ()) if options.force else ())}
-    return {stage for stage in STAGES if renamed(stage) in asked} | set(
-        map(os.path.normpath, asked)
-    )
+    asked = [*(options.forcerun or ())]
+    if options.force:
+        asked += options.targets or ()
+    return {stage for stage in STAGES if renamed(stage) in asked} | {*map(os.path.normpath, asked)}
 
 
 def _weight_bytes(folder: str) -> int:
     """Return the size of a model's files of weights; 0 if they are not on this machine."""
-    files = (
-        list(Path(folder).glob("*.safetensors")) or list(Path(folder).glob("*.bin"))
-        if folder
-        else []
-    )
+    if not folder:
+        return 0
+    files = [*Path(folder).glob("*.safetensors")] or Path(folder).glob("*.bin")
     return sum(file.stat().st_size for file in files)
 
 
@@ -444,12 +436,10 @@ def _options() -> Namespace | None:
     called = _call.get()
     if called:
         return called.options
-    try:
-        with redirect_stderr(StringIO()), redirect_stdout(StringIO()):
-            options: Namespace = parse_args(sys.argv[1:])[1]
-    except (SystemExit, Exception):
-        return None
-    return options
+    with suppress(SystemExit, Exception), redirect_stderr(StringIO()), redirect_stdout(StringIO()):
+        options: Namespace = parse_args(sys.argv[1:])[1]
+        return options
+    return None
 
 
 def begin(plan: Plan) -> None:

@@ -44,6 +44,7 @@ resamples: -1 => resamples is -1, but should be greater than or equal to 0
 run.tasks: [animals, pos] => run.tasks: no task is called 'pos'; it must be one of animals, tags, masked, next.
 run.constants: [average-of-mnli] => run.constants: no corpus is called 'mnli'; it must be one of sentences, words.
 run.tasks: [tags, tags] => run.tasks: 'tags' is listed twice; list each value once.
+run.seeds: [0, 0] => run.seeds: 0 is listed twice; list each value once.
 tasks.tags.metric: accuracy => tasks.tags.metric: The metric accuracy is for tasks with one label per text
 tasks.tags.label: words => is 'words', but that column contains texts, because it is `words` of corpora.words; use
 corpora.words: {hub: a/b, words: words} => tasks.tags.corpus is 'words', which has no slots; add it
@@ -343,7 +344,7 @@ HUB = {"hub": "some/data", "train": "other", "words": "words"}
 )
 def test_a_corpus_is_of_the_kind_that_its_keys_choose(corpus, kind, splits, first):
     given = corpus_of(**corpus)
-    assert (type(given).__name__, given.splits, given.first) == (kind, splits, first)
+    assert (type(given).__name__, tuple(given.sources), given.first) == (kind, splits, first)
     assert corpus_of(**given.model_dump(exclude_none=True)) == given
     assert type(config_of(with_keys(CONFIG, {"corpora.other": corpus})).corpora["other"]) is type(
         given

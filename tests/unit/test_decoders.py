@@ -209,7 +209,7 @@ def test_slots_are_counted_from_the_first_token_whichever_side_padding_is_on(con
     sums = []
     ours = Model(copy.deepcopy(decoder))
     padded = Model(copy.deepcopy(decoder))
-    padded.form = Form(False)
+    padded.form = Form("padded")
     for given in (texts(), texts(left=True)):
         actual += [
             real(model.hidden_states(given, constants, heads), given)[:, -1]

@@ -49,7 +49,7 @@ class Lossy:
         self.split = Tokens.read(data["tokens"], "train")
         self.objective = Labelled(
             self.split,
-            ProbeSizes.of(self.model, self.split["train"].n),
+            ProbeSizes.of(self.model),
             GoldLabels.read(data["labels"], "label t", self.split["train"]),
         )
         self.objective.probe.load_state_dict(state)

@@ -158,12 +158,12 @@ def test_the_probe_is_the_papers_formula(inputs, size):
     embeddings = torch.randn(VOCABULARY, size)
     probe = MlmProbe(LAYERS + 1, HIDDEN, embeddings, "gelu", initializer_range=0.4)
     assert not probe.bias.any()
-    assert (probe.projection is None) == (size == HIDDEN)
+    assert isinstance(probe.projection, torch.nn.Linear) == (size != HIDDEN)
     torch.nn.init.normal_(probe.bias)
     hidden = torch.randn(EXAMPLES, LAYERS + 1, SLOTS, HIDDEN)
     chosen = inputs["attention_mask"].bool() & (torch.rand(EXAMPLES, SLOTS) < 0.5)
     pooled = gelu(probe.dense(hidden[1, :, 5].flatten()))
-    pooled = pooled if probe.projection is None else probe.projection(pooled)
+    pooled = probe.projection(pooled)
     chosen[1, 5] = True
     place = int(chosen.flatten()[: SLOTS + 5].sum())
     torch.testing.assert_close(

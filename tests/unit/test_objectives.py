@@ -38,7 +38,7 @@ def made(request, corpus, model, tokenizer, place_tiny):
     ours = model_of(jobs.job(Average(), corpus / "a.h5", tiny))
     splits = Tokens.read(inputs["tokens"])
     job = jobs.probe_job(tiny, corpus / "run.parquet", metric=metric, **inputs)
-    objective = objective_of(job, splits, ProbeSizes.of(ours, CORPUS_SLOTS), ours)
+    objective = objective_of(job, splits, ProbeSizes.of(ours), ours)
     objective.begin(1)
     objective.probe.eval()
     floor = ours.replacement(torch.zeros(ours.layers, ours.heads, CORPUS_SLOTS, CORPUS_SLOTS))

@@ -145,7 +145,7 @@ def test_an_edit_changes_the_digests_of_what_it_changes(
         for column, digest in digests.items()
         if digest != after.facts["digests"][part][column]
     }
-    assert before.key != after.key
+    assert before.path != after.path
     assert before.path != after.path
     assert different == {(part, column) for part in parts for column in changed}
     assert table_of_files(tmp_path, FILES) == before
@@ -174,7 +174,7 @@ def test_settings_that_decide_on_the_table_are_in_its_key(prepare, corpus, task,
     prepare(rows)
     before = prepare.made
     prepare(rows, corpus=corpus, **task)
-    assert (prepare.made.key != before.key) == key
+    assert (prepare.made.path != before.path) == key
     assert (
         prepare.made.facts["digests"]["train"]["label t"]
         != before.facts["digests"]["train"]["label t"]
@@ -216,7 +216,7 @@ def test_a_dataset_that_is_not_here_has_provisional_digests(tmp_path, capsys):
     assert {*made.facts["digests"]["train"]} == {"first", "label t"}
     write_splits(tmp_path / "some/data", {"train": TEXT, "validation": TEXT})
     here = table_of(corpus, tmp_path, t=task)
-    assert here.key != made.key
+    assert here.path != made.path
     assert here.facts["rows"] == {"train": 3, "validation": 3}
     assert not capsys.readouterr().err, "no progress bars"
 

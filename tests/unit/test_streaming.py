@@ -187,7 +187,7 @@ def test_further_validation_splits_have_outcomes_of_their_own(stages, corpus, da
     # what comes back from a checkpoint is in an order of its own
     splits = Tokens.read(corpus / "tokens.parquet")
     labels = GoldLabels.read(data["labels"], "label t", splits["train"])
-    labelled = Labelled(splits, ProbeSizes(LAYERS + 1, 35, CORPUS_SLOTS, 0.4, 0.0), labels)
+    labelled = Labelled(splits, ProbeSizes(LAYERS + 1, 35, 0.4, 0.0), labels)
     items = {
         split: values[values != IGNORED]
         for split, values in labelled.labels.items()

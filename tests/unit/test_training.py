@@ -71,7 +71,6 @@ def test_batches_and_sentences_without_a_labelled_word_count_nothing(
     monkeypatch.setattr(objectives, "EVALUATED_AT_ONCE", at_once)
     table = read_table(data["labels"])
     splits = Tokens.read(data["tokens"])
-    sizes = (LAYERS + 1, 35, CORPUS_SLOTS)
 
     def outcomes(name, bare):
         rows = enumerate(table["label t"].to_pylist())
@@ -89,7 +88,7 @@ def test_batches_and_sentences_without_a_labelled_word_count_nothing(
     assert some == every, "labels of validation texts reach no probe"
     objective = Labelled(
         splits,
-        ProbeSizes(*sizes, 0.4, 0.0),
+        ProbeSizes(LAYERS + 1, 35, 0.4, 0.0),
         GoldLabels.read(data["labels"], "label t", splits["train"]),
     )
     loss = objective.loss(objective.batch(torch.tensor([1, 3])), torch.zeros(0, LAYERS + 1, 35))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from jobs import training
-from sizes import CORPUS_SLOTS, LAYERS, TRAIN
+from sizes import LAYERS, TRAIN
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -106,7 +106,7 @@ def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(tiny, corpus, data,
     how = training(batch_size=7, epochs=2)
     rows = drawn_rows(torch.arange(TRAIN) // 3, 4)
     splits = Tokens.read(data["tokens"])
-    sizes = ProbeSizes(LAYERS + 1, loaded.hidden, CORPUS_SLOTS, 0.4, 0.0)
+    sizes = ProbeSizes(LAYERS + 1, loaded.hidden, 0.4, 0.0)
     states = StreamedStates(loaded, loaded.replacement, rounded=True)
 
     def objective():

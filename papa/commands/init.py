@@ -16,10 +16,11 @@ from dataclasses import replace
 from importlib.resources import files as resources
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 from jinja2 import Environment, StrictUndefined
+from rich.console import Console
 
 from papa.config.measures import METRICS
 from papa.config.reading import UNPRINTABLE, config_of
@@ -32,9 +33,6 @@ from papa.data.weights import Facts, facts_in, facts_on_hub, folder_in_package, 
 from papa.errors import WARNING, InputError
 from papa.files import PathLike
 from papa.run.start import argument
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 MEANINGLESS = re.compile(
     "models?|checkpoint.*|snapshots?|final|best|output|[0-9a-f]{40}|data|datasets?|corpus|train(ing)?|validation|dev|"

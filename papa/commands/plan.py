@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
+from rich.console import Console
 
 from papa.config.margin import margin_for
 from papa.config.measures import METRICS, frequent_class, positive_class
@@ -44,9 +45,6 @@ from papa.stages import (
     Report,
     Tokenize,
 )
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 MB = 10**6
 TOKENS_PER_WORD = 1.3

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+from rich.console import Console
 
+from papa.data.tokenize import missing_packages
+from papa.data.weights import facts_in, locate
+from papa.model import verification
+from papa.model.load import stock_model
 from papa.results.table import Table
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 COLUMNS = {
     "kind": "type",
@@ -54,11 +56,6 @@ def verify(model: str, device: str = "auto") -> dict[str, Any]:
     Raises:
         InputError: the model cannot be loaded.
     """
-    from papa.data.tokenize import missing_packages
-    from papa.data.weights import facts_in, locate
-    from papa.model import verification
-    from papa.model.load import stock_model
-
     folder = locate(model)
     parts: list[str] = []
     if missing := missing_packages(folder, model):

@@ -13,7 +13,6 @@ examples differ in length. A mean over rows is a mean over the tokens of the cor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -25,12 +24,10 @@ from papa.errors import InputError, count
 from papa.files import PathLike
 from papa.method.averages import Constants
 from papa.method.pictures import pictures
+from papa.results.finished import Finished
 from papa.results.section import Section
 from papa.results.table import Table, percent
 from papa.stages import AnyJob
-
-if TYPE_CHECKING:
-    from papa.results.finished import Finished
 
 Measures = dict[str, float | None]
 """The measures and patterns of a head, by column."""

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
+import altair as alt
 import pandas as pd
 
 from papa.method.pictures import HEIGHT, WIDTH, inline, styled
 from papa.results.figures import COLORS
+from papa.results.finished import Finished
 from papa.results.phrases import constant_name
 from papa.results.section import Section
 from papa.results.summary import DROP_NOTE, has_drop, is_main
 from papa.results.table import Table, mean_text, score_text, texts
 from papa.results.views import grid_views, rows_of
-
-if TYPE_CHECKING:
-    import altair as alt
-
-    from papa.results.finished import Finished
 
 COLUMNS = {"model": "string", "constant": "string", "mean_original": "float64", "tasks": "int64"}
 COLUMNS |= {
@@ -108,8 +104,6 @@ def drop_figure(frame: pd.DataFrame) -> tuple[alt.Chart | None, str]:
 
     With fewer than two drops, there is nothing to compare, and no figure.
     """
-    import altair as alt
-
     several = frame["constant"].nunique() > 1
     names = (
         frame["model"] + " / " + frame["constant"].map(constant_name) if several else frame["model"]

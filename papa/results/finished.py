@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from papa.config.settings import Config
 from papa.config.variant import Constant
@@ -32,9 +33,6 @@ from papa.results.scores import SPLITS, collect_runs
 from papa.results.summary import summary_of
 from papa.results.views import grid_views
 from papa.stages import AnyJob, Average, Job, Probe, ProbeEncoder, Tokenize
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 PROBES = (Probe.stage, ProbeEncoder.stage)
 

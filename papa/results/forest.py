@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import altair as alt
 import pandas as pd
 
 from papa.config.margin import Margin
 from papa.method.pictures import inline, styled
 from papa.results.figures import COLORS, GREY
+from papa.results.finished import Finished
 from papa.results.outcomes import ALL
 from papa.results.phrases import (
     COVERED,
@@ -24,11 +26,6 @@ from papa.results.reliance import CONTRIBUTED, LOST, RELIANCE
 from papa.results.section import Section
 from papa.results.table import Table, metric_name
 from papa.results.views import grid_views, rows_of
-
-if TYPE_CHECKING:
-    import altair as alt
-
-    from papa.results.finished import Finished
 
 SCORES = ("original", "constants", "context_free")
 AMOUNTS = (*LOST[:3], *CONTRIBUTED, *RELIANCE[:3])
@@ -155,8 +152,6 @@ def _laid_out(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
 
 def figure_of(rows: pd.DataFrame, margin: str) -> alt.TopLevelMixin:
     """Draw reliance of tasks and, below each, of its subsets, next to what is lost; a share is marked as the margin."""
-    import altair as alt
-
     points, height = _laid_out(rows)
     value, low, high = (points.pop(name).astype("float64") for name in RELIANCE[:3])
     points["from"] = low.clip(*AXIS)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -18,6 +17,7 @@ from papa.config.settings import RUN
 from papa.config.variant import NUMBERED
 from papa.errors import count
 from papa.results.figures import figure_note, grid_figure
+from papa.results.finished import Finished
 from papa.results.outcomes import ALL
 from papa.results.phrases import (
     CONTRIBUTES,
@@ -40,9 +40,6 @@ from papa.results.summary import (
 )
 from papa.results.table import Table, metric_name, score_text, texts
 from papa.results.views import GridView, grid_views, rows_of
-
-if TYPE_CHECKING:
-    from papa.results.finished import Finished
 
 GRID_COLUMNS = {"line": "string"} | SUMMARY_COLUMNS
 """The columns of the summary, and the line of the grid to which the row belongs."""

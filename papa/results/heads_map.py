@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from math import isqrt
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -21,12 +20,10 @@ from papa.method.averages import Constants
 from papa.method.pictures import MAXIMUM_SLOTS, drawn_slots
 from papa.method.variants import last_weights, smallest_first
 from papa.results.attention_patterns import special_slots_of
+from papa.results.finished import Finished
 from papa.results.phrases import constant_name
 from papa.results.views import grid_views
 from papa.stages import AnyJob, LearnLambda
-
-if TYPE_CHECKING:
-    from papa.results.finished import Finished
 
 STEPS = 254
 NEVER = 255

@@ -10,7 +10,6 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import yaml
@@ -18,15 +17,13 @@ from jinja2 import BaseLoader, Environment, StrictUndefined
 
 from papa import __version__
 from papa.files import opened_table, read_provenance
+from papa.results.finished import Finished
 from papa.results.heads_map import head_maps
 from papa.results.outcomes import ALL
 from papa.results.phrases import span
 from papa.results.section import Section, narrow_svg
 from papa.results.summary import data_of, is_main
 from papa.results.table import Table
-
-if TYPE_CHECKING:
-    from papa.results.finished import Finished
 
 FOLDED_ROWS = 30
 """Tables are folded at first if they have more rows than this in total."""

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from papa.config.variant import AVERAGE_OF
+from papa.results.finished import Finished
 from papa.results.grids import ORIGINAL
 from papa.results.outcomes import ALL
 from papa.results.section import Section
 from papa.results.table import Table, metric_name, score_text, texts, used
-
-if TYPE_CHECKING:
-    from papa.results.finished import Finished
 
 PUBLISHED = Path(__file__).parents[1] / "data" / "published.csv"
 """The file with the numbers of the paper's tables."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from papa.results.finished import Finished
 from papa.results.heads_map import heads_of
 from papa.results.phrases import constant_name, order_name
 from papa.results.section import Section
 from papa.results.table import Table
-
-if TYPE_CHECKING:
-    from papa.results.finished import Finished
 
 ORDER = ["model", "task", "title", "constant", "order"]
 """The columns that name an order without its seed; `title` is that of the task."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 import pandas as pd
+from rich.console import Console
 
 from papa.config.measures import MEASURES, METRICS
 from papa.errors import DamagedArtefact, InputError
@@ -218,8 +219,6 @@ def data_of(rows: pd.DataFrame) -> pd.DataFrame:
 
 def print_results(results: Path) -> None:
     """Print the conclusion in a results folder, and the path of its HTML report."""
-    from rich.console import Console
-
     console = Console(markup=False, highlight=False, emoji=False)
     try:
         claims = read_json(results / "tables/claims.json")

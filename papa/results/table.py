@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, isnan
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table as Printed
 
 from papa.config.measures import MEASURES
 from papa.files import PathLike, replacing
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from rich.console import Console
 
 NAME_WIDTH = 16
 """The maximum width of a column of names if the table is too wide for the terminal."""
@@ -100,9 +100,6 @@ class Table:
 
     def print(self, console: Console) -> None:
         """Print the table; if it is too wide, cells are wrapped, columns of names at `NAME_WIDTH` characters."""
-        from rich.box import SIMPLE_HEAD
-        from rich.table import Table as Printed
-
         title = printable(self.title) or None
         table = Printed(
             box=SIMPLE_HEAD,
@@ -234,9 +231,13 @@ def used(rows: float, available: float) -> str:
     return f"all {rows:,.0f}" if rows == available else f"{rows:,.0f} of {available:,.0f}"
 
 
+def records_of(frame: pd.DataFrame) -> list[dict[Hashable, Any]]:
+    """Return rows as plain values, with None for unknown ones."""
+    # as objects, because a column of floats would turn None into NaN
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+
+
 def arrow_of(frame: pd.DataFrame, columns: Mapping[str, str]) -> pa.Table:
     """Convert `columns` (name → type) of a frame to an Arrow table; unknown values become null."""
-    import pyarrow as pa
-
     schema = pa.schema(list(columns.items()))
     return pa.Table.from_pandas(frame[list(columns)], schema=schema, preserve_index=False)

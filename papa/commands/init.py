@@ -91,27 +91,22 @@ def start(
         data = data.fitted(facts, folder, settings.get("slots"))
         _check_new(data.files[split] for split in data.unwritten)
     if path.parent.resolve() != Path.cwd():
-        data = _with_absolute_paths(data)
+        absolute = {split: os.path.abspath(file) for split, file in data.files.items()}
+        data = replace(data, files=absolute)
         model = os.path.abspath(model) if model and os.path.isdir(model) else model
     name = re.sub("[^a-z0-9_-]+", "-", path.stem.lower()).strip("-_")[:64] or "mine"
     text = config_text(name, model or EXAMPLE_MODEL, data, facts, settings)
     # a config that `papa run` would refuse must not be written
     config_of(yaml.safe_load(text))
     _write(path, text, data)
-    shown = ("line", "files", "columns", "slots", "metric", "reasons", "notes")
+    shown = "line files columns slots metric reasons notes".split()
+    files = data.files.items()
     return {
         "config": str(path),
         **{name: getattr(data, name) for name in shown},
-        "missing_files": {
-            split: file for split, file in data.files.items() if not os.path.isfile(file)
-        },
+        "missing_files": {split: file for split, file in files if not os.path.isfile(file)},
         "next": [shlex.join(["papa", verb, argument(path)]) for verb in ("plan", "run")],
     }
-
-
-def _with_absolute_paths(data: DataSet) -> DataSet:
-    files = {split: os.path.abspath(file) for split, file in data.files.items()}
-    return replace(data, files=files)
 
 
 def _check_new(files: Iterable[PathLike]) -> None:
@@ -166,13 +161,15 @@ def config_text(
     if not probed and settings.get("seeds"):
         raise InputError("Nothing is trained here, so seeds has no effect; leave it out.")
     environment = Environment(
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_printable
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
+        keep_trailing_newline=True,
     )
-    environment.keep_trailing_newline = True
     environment.filters["yaml"] = _on_one_line
-    template = environment.from_string(
-        (resources("papa.commands") / "study.yaml.jinja").read_text("utf-8")
-    )
+    file = resources("papa.commands") / "study.yaml.jinja"
+    template = environment.from_string(file.read_text("utf-8"))
     parts = Path(model).resolve().parts if os.path.isdir(model) else model.split("/")
     names = {"name": name, "model": _first_name(parts[::-1]) or "encoder", "task": _task_name(data)}
     chosen = {"fractions": FRACTIONS, "seeds": SEEDS, "order": None} | dict(settings)
@@ -189,16 +186,15 @@ def config_text(
 
 def _on_one_line(value: object) -> str:
     def plain(part: object) -> object:
-        known = type(part) in yaml.SafeDumper.yaml_representers
-        return (
-            part if known else int(part) if isinstance(part, Integral) else str(part)
-        )  # a Fraction is text in YAML
+        if type(part) in yaml.SafeDumper.yaml_representers:
+            return part
+        # a Fraction is text in YAML
+        return int(part) if isinstance(part, Integral) else str(part)
 
-    value = (
-        [*map(plain, value)]
-        if isinstance(value, Iterable) and not isinstance(value, str)
-        else plain(value)
-    )
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        value = list(map(plain, value))
+    else:
+        value = plain(value)
     # in a list, because YAML ends a lone scalar with a document marker
     text: str = yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=10**9)
     return text.strip()[1:-1]
@@ -231,26 +227,25 @@ def _first_name(guesses: Sequence[str]) -> str:
 
 def print_started(config: Mapping[str, Any], out: Console) -> None:
     """Print the choices of `start`, and the next commands."""
-    lines = [(f"Wrote {config['config']}", "bold green"), (f"  {config['line']}", "")]
-    lines += [
-        (f"  {note}", "yellow" if note.startswith(WARNING) else "") for note in config["notes"]
-    ]
-    if config["missing_files"]:
-        missing = ", ".join(config["missing_files"].values())
-        lines.append(
-            (
-                f"Not found: {missing}. Add what is missing, or change the paths in the config.",
-                "yellow",
-            )
-        )
-        if list(config["missing_files"]) == ["validation"]:
-            lines.append(
-                (
-                    "`papa init` with --hold-out 0.2 holds out a fifth of the training texts instead.",
-                    "yellow",
-                )
-            )
-    lines += [("Next:", ""), *((f"  {command}", "") for command in config["next"])]
-    for line, style in lines:
+
+    def say(line: str, style: str = "") -> None:
         # a command must stay on one line to be copied
         out.print(_printable(line), style=style, soft_wrap=True)
+
+    say(f"Wrote {config['config']}", "bold green")
+    say(f"  {config['line']}")
+    for note in config["notes"]:
+        say(f"  {note}", "yellow" if note.startswith(WARNING) else "")
+    if missing := config["missing_files"]:
+        files = ", ".join(missing.values())
+        say(
+            f"Not found: {files}. Add what is missing, or change the paths in the config.", "yellow"
+        )
+        if list(missing) == ["validation"]:
+            hold_out = (
+                "`papa init` with --hold-out 0.2 holds out a fifth of the training texts instead."
+            )
+            say(hold_out, "yellow")
+    say("Next:")
+    for command in config["next"]:
+        say(f"  {command}")

@@ -9,10 +9,9 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
@@ -33,7 +32,7 @@ from papa.model.load import model_of
 from papa.plan.study import Plan
 from papa.plan.why import reasons
 from papa.results.statistics import UNSEEN_UNITS, smallest_margin
-from papa.results.table import Table, printable
+from papa.results.table import Row, Table, printable
 from papa.stages import (
     AnyJob,
     Average,
@@ -92,7 +91,7 @@ NEEDS = {
 """
 
 
-def plan(config: Config, cores: int) -> dict[str, Any]:
+def plan(config: Config, cores: int) -> Row:
     """Estimate the needs of the jobs that have to run, in plain values.
 
     `problems` lists why something cannot run or be estimated. `smallest_margins` has, for each task, the smallest
@@ -125,7 +124,7 @@ def plan(config: Config, cores: int) -> dict[str, Any]:
         columns=["stage", *NEEDS, "threads", "runs_encoder"]
     )  # there may be none
     stages = batches.groupby("stage", sort=False).agg(NEEDS).reset_index().to_dict("records")
-    total: dict[str, Any] = {"stage": "total"}
+    total: Row = {"stage": "total"}
     for name, combination in NEEDS.items():
         numbers = [stage[name] for stage in stages]
         total[name] = sum(numbers) if combination == "sum" else max(numbers, default=0.0)
@@ -167,7 +166,7 @@ def plan(config: Config, cores: int) -> dict[str, Any]:
     }
 
 
-def print_plan(estimates: Mapping[str, Any], out: Console) -> None:
+def print_plan(estimates: Row, out: Console) -> None:
     """Print a plan: problems, a table of the stages, the total, and the smallest margins."""
     for problem in estimates["problems"]:
         out.print(printable(problem), style="bold red")
@@ -201,9 +200,7 @@ def print_plan(estimates: Mapping[str, Any], out: Console) -> None:
         out.print(printable(sentence))
 
 
-def _needs(
-    study: Plan, batch: JobBatch, rate: Callable[[str, int, int], float | None]
-) -> dict[str, object]:
+def _needs(study: Plan, batch: JobBatch, rate: Callable[[str, int, int], float | None]) -> Row:
     """Return the stage of a batch, `NEEDS`, its threads, and whether it runs a model; `rate` times a model."""
     needs = {
         "stage": batch.rule,
@@ -215,38 +212,36 @@ def _needs(
     }
     if batch.rule in (Tokenize.stage, Report.stage):
         return needs | {"threads": 1, "runs_encoder": False}
-    about = batch.jobs[0].about
-    number, length = _tokens_of(study, about)
+    job = batch.jobs[0]
+    number, length = _tokens_of(study, job)
+    speed = None
     if number:
-        needs["disk_mb"] = sum(_disk(study, job, number) for job in batch.jobs) / MB
-        needs["memory_mb"] = _memory(study, batch.jobs[0], length) / MB
-    slots = _slots_of(study, about)
-    if speed := rate(about["model"], length, slots) if number else None:
+        needs["disk_mb"] = sum(_disk(study, each, number) for each in batch.jobs) / MB
+        needs["memory_mb"] = _memory(study, job, length) / MB
+        speed = rate(job.about["model"], length, _slots_of(study, job))
+    if speed:
         needs["seconds"] = START_SECONDS + _passes(batch) * number / speed
     needs["unknown"] = int(speed is None)
-    return needs | {
-        "threads": study.config.threads,
-        "runs_encoder": batch.jobs[0].settings.runs_encoder,
-    }
+    return needs | {"threads": study.config.threads, "runs_encoder": job.settings.runs_encoder}
 
 
-def _tokens_of(study: Plan, about: Mapping[str, Any]) -> tuple[int, int]:
+def _tokens_of(study: Plan, job: AnyJob) -> tuple[int, int]:
     """Return the number of tokens of a job's corpus, and the mean number per text; 0 if nothing is known about it."""
-    facts = study.data(about["corpus"]).facts
-    slots = _slots_of(study, about)
+    facts = study.data(job.about["corpus"]).facts
+    slots = _slots_of(study, job)
     rows = sum(facts["rows"].values())
     words = {
         split: size["words"] * TOKENS_PER_WORD + SPECIAL_TOKENS_PER_TEXT
         for split, size in facts["sizes"].items()
     }
     number = sum(facts["rows"][split] * min(length, slots) for split, length in words.items())
-    known = bool(_sizes(study, about["model"]))
+    known = bool(_sizes(study, job.about["model"]))
     return round(number) * known, max(round(number / max(rows, 1)), 1)
 
 
-def _slots_of(study: Plan, about: Mapping[str, Any]) -> int:
+def _slots_of(study: Plan, job: AnyJob) -> int:
     """Return the number of slots of a job's corpus."""
-    return int(study.config.corpora[about["corpus"]].slots or about["slots"])
+    return int(study.config.corpora[job.about["corpus"]].slots or job.about["slots"])
 
 
 def _sizes(study: Plan, model: str) -> dict[str, int]:
@@ -309,7 +304,7 @@ def _memory(study: Plan, job: AnyJob, length: int) -> float:
         needed += 4 * logits * LOGITS_AT_ONCE
         tokens = min(tokens, LOGITS_AT_ONCE // sizes["vocabulary"])
     per_token = STATES_KEPT * sizes["hidden"] + 4 * sizes["intermediate"]
-    per_token += MAPS_KEPT * sizes["heads"] * _slots_of(study, job.about)
+    per_token += MAPS_KEPT * sizes["heads"] * _slots_of(study, job)
     return needed + 4 * layers * tokens * per_token
 
 
@@ -380,7 +375,7 @@ def _tasks(study: Plan) -> list[str]:
     return list(dict.fromkeys(task for _, task in study.config.pairs))
 
 
-def _smallest_margin(study: Plan, name: str) -> dict[str, object]:
+def _smallest_margin(study: Plan, name: str) -> Row:
     """Return the smallest margins of a task, or the reason why it has none."""
     config = study.config
     task = study.config.tasks[name]
@@ -389,7 +384,7 @@ def _smallest_margin(study: Plan, name: str) -> dict[str, object]:
     facts = study.data(task.corpus).facts
     examples = facts["rows"].get("validation", 0)
     margin = margin_for(config.margin, task.metric)
-    about: dict[str, object] = {
+    about: Row = {
         "title": task.title or name,
         "seeds": seeds if task.target.probed else None,
         "examples": examples,
@@ -413,7 +408,7 @@ def _smallest_margin(study: Plan, name: str) -> dict[str, object]:
     return about | {"smallest": share, "in_score": in_score, "unlikely": unlikely}
 
 
-def _describe_margins(estimates: Mapping[str, Any]) -> list[str]:
+def _describe_margins(estimates: Row) -> list[str]:
     """Describe the smallest margins of a plan in sentences."""
     sentences = list[str]()
     known = list[str]()

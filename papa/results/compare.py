@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,11 +30,11 @@ from papa.results.outcomes import (
     joint_spread,
     outcomes_in,
 )
-from papa.results.phrases import allowed_text, share_replaced
+from papa.results.phrases import Margins, allowed_text, share_replaced
 from papa.results.reliance import SIGNIFICANT, UNMATCHED, effect_of
 from papa.results.scores import DATA_COLUMNS, RECIPE_COLUMNS
 from papa.results.statistics import LEVEL, SOURCES, Estimate, Spread, holm
-from papa.results.table import Table, metric_name, percent, printable, records_of
+from papa.results.table import Row, Table, metric_name, percent, printable, records_of
 
 DIFFERS = "differs"
 DIFFERS_BY_LESS = "differs, but by less than δ"
@@ -62,8 +61,6 @@ MAXIMUM_CHARACTERS = 16
 MAXIMUM_ROWS = 10
 """The number of settings of one side that are printed."""
 
-Row = dict[str, Any]
-Values = dict[str, object]
 Key = tuple[str, str]
 """A model and a task."""
 Parameters = dict[tuple[str, str | None], dict[str, list[object]]]
@@ -75,7 +72,7 @@ class Results:
     """One side of a comparison."""
 
     outcomes: dict[Key, TaskOutcomes]
-    facts: dict[str, Any]
+    facts: Row
     parameters: Parameters
 
 
@@ -115,7 +112,7 @@ def compare(a: PathLike, b: PathLike, margin: float | str | Sequence[str] | None
             f"{a} and {b} have no setting in common: {_described(left)} and {_described(right)}. To be compared, "
             "results need the same names of models and tasks, and the same metric."
         )
-    tested = list[Values]()
+    tested = list[Row]()
     for key, settings in common.items():
         tested += _rows(left, right, key, settings, margins)
     rows = judge(pd.DataFrame(tested))
@@ -140,7 +137,7 @@ def compare(a: PathLike, b: PathLike, margin: float | str | Sequence[str] | None
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_outcomes(path: PathLike) -> tuple[dict[Key, TaskOutcomes], dict[str, Any]]:
+def read_outcomes(path: PathLike) -> tuple[dict[Key, TaskOutcomes], Row]:
     """Return all outcomes in a table by model and task, and the facts of the table."""
     table = read_table(path)
     facts = read_facts(path)
@@ -180,9 +177,9 @@ def _described(results: Results) -> str:
     return f"{', '.join(models)} on {', '.join(tasks)}"
 
 
-def _differing(left: Parameters, right: Parameters) -> list[Values]:
+def _differing(left: Parameters, right: Parameters) -> list[Row]:
     """Return a row for each parameter that both sides record with different values."""
-    rows = list[Values]()
+    rows = list[Row]()
     for (model, task), parameters in left.items():
         for name, values in parameters.items():
             others = right.get((model, task), {}).get(name)
@@ -196,8 +193,8 @@ def _differing(left: Parameters, right: Parameters) -> list[Values]:
 
 
 def _rows(
-    left: Results, right: Results, key: Key, settings: Sequence[Setting], margins: Sequence[str]
-) -> Iterator[Values]:
+    left: Results, right: Results, key: Key, settings: Sequence[Setting], margins: Margins
+) -> Iterator[Row]:
     """Test the common settings of a model and a task; `judge` adds the verdicts after all tests."""
     outcomes = left.outcomes[key]
     same_seeds = _same_seeds(left, right, key)
@@ -215,7 +212,7 @@ def _rows(
         yield row | _tested(estimate, delta)
 
 
-def _identity(side: Results, outcomes: TaskOutcomes, setting: Setting) -> Values:
+def _identity(side: Results, outcomes: TaskOutcomes, setting: Setting) -> Row:
     return {
         "model": outcomes.model,
         "task": outcomes.task,
@@ -226,9 +223,9 @@ def _identity(side: Results, outcomes: TaskOutcomes, setting: Setting) -> Values
     }
 
 
-def _tested(estimate: Estimate | None, delta: float | None) -> Values:
+def _tested(estimate: Estimate | None, delta: float | None) -> Row:
     """Return a difference with its interval and its p values; `p_equal` is that of a difference of at least δ."""
-    row: Values = dict.fromkeys(("difference", "low", "high", "p", "p_equal"))
+    row: Row = dict.fromkeys(("difference", "low", "high", "p", "p_equal"))
     if estimate is None:
         return row | {"why": "orders have no common seed"}
     row["difference"] = float(estimate.mean)
@@ -360,9 +357,7 @@ def _same_seeds(left: Results, right: Results, key: Key) -> bool:
     return all(a[name] and a[name] == b[name] for name in ("files", *RECIPE_COLUMNS, *OF_TASKS))
 
 
-def _delta(
-    sample: Sample, outcomes: TaskOutcomes, margins: Sequence[str]
-) -> tuple[float | None, str]:
+def _delta(sample: Sample, outcomes: TaskOutcomes, margins: Margins) -> tuple[float | None, str]:
     """Return a task's δ, or None and the reason why there is none."""
     margin = margin_for(margins, outcomes.metric)
     if margin.in_points:
@@ -376,8 +371,8 @@ def _delta(
     return margin.size * effect.contributed().mean, ""
 
 
-def _only(side: Results, other_side: Results) -> list[Values]:
-    rows = list[Values]()
+def _only(side: Results, other_side: Results) -> list[Row]:
+    rows = list[Row]()
     for key, outcomes in side.outcomes.items():
         other = other_side.outcomes.get(key)
         known = other.settings() if other else {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from textwrap import wrap
-from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -15,7 +14,7 @@ from papa.errors import InputError, count
 from papa.method.pictures import HEIGHT, PANELS_PER_ROW, WIDTH, inline, styled
 from papa.results.outcomes import ALL
 from papa.results.phrases import ABOVE_ALL, COVERED, floor_name
-from papa.results.table import metric_name, texts
+from papa.results.table import Row, metric_name, texts
 from papa.results.views import GridView
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -70,7 +69,7 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     room = max(2, columns) * (WIDTH + 66)
     subtitle = wrap(grid.common_settings, room // 6)
     heading = alt.Title(wrap(grid.title, room // 9), subtitle=subtitle, fontSize=15, offset=14)
-    longest = max(map(len, names[channels["color"].shorthand.removesuffix(":N")]))
+    longest = max(map(len, names["line"] if len(names["line"]) > 1 else names["subset"]))
     figure = (
         styled(alt.concat(*drawn, columns=columns, spacing=24, title=heading))
         .configure_axisX(labelAngle=0, labelOverlap="greedy", labelFlush=False, grid=False)
@@ -83,22 +82,20 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     return figure, _in_words(points)
 
 
-def _curve_channels(names: Mapping[str, list[str]], line_title: str) -> dict[str, Any]:
+def _curve_channels(names: Mapping[str, list[str]], line_title: str) -> Row:
     """Return the colours and the dash patterns of curves, by channel."""
-    if len(names["line"]) == 1:
-        scale = alt.Scale(domain=names["subset"], range=COLORS)
-        legend = _line_legend("examples", names["subset"])
-        return {"color": alt.Color("subset:N", scale=scale, legend=legend)}
-    colors = alt.Scale(domain=names["line"], range=COLORS)
-    dashes = alt.Scale(domain=names["subset"], range=DASHES)
-    legend = _line_legend("examples", names["subset"])
-    return {
-        "color": alt.Color("line:N", scale=colors, legend=_line_legend(line_title, names["line"])),
-        "strokeDash": alt.StrokeDash("subset:N", scale=dashes, legend=legend),
-    }
+    titles = {"line": line_title, "subset": "examples"}
+    colored = "line" if len(names["line"]) > 1 else "subset"
+    legends = {name: _line_legend(title, names[name]) for name, title in titles.items()}
+    colors = alt.Scale(domain=names[colored], range=COLORS)
+    channels: Row = {"color": alt.Color(f"{colored}:N", scale=colors, legend=legends[colored])}
+    if colored == "line":
+        dashes = alt.Scale(domain=names["subset"], range=DASHES)
+        channels["strokeDash"] = alt.StrokeDash("subset:N", scale=dashes, legend=legends["subset"])
+    return channels
 
 
-def _floor_channels(kinds: pd.Series[str]) -> dict[str, Any]:
+def _floor_channels(kinds: pd.Series[str]) -> Row:
     """Return the strokes of floors that all curves share, and the shape of other floors, by channel."""
     shared = {kind: color for kind, color in SHARED.items() if kinds.eq(kind).any()}
     # floors have Stroke, because Color has the legend of the curves
@@ -114,8 +111,8 @@ def _floor_channels(kinds: pd.Series[str]) -> dict[str, Any]:
 
 
 def _panel(
-    rows: pd.DataFrame, floors: pd.DataFrame, channels: Mapping[str, Any], barred: bool
-) -> alt.LayerChart:
+    rows: pd.DataFrame, floors: pd.DataFrame, channels: Row, barred: bool
+) -> alt.LayerChart | alt.FacetChart:
     """Draw the curves of a task with their intervals, and its floors."""
     scale = alt.Scale(domain=_domain_of(rows, floors), nice=False, zero=False)
     title = metric_name(*rows[["metric", "positive"]].iloc[0])

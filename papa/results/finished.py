@@ -18,7 +18,6 @@ from papa.config.variant import Constant
 from papa.data.prepare import TEXTS
 from papa.files import PathLike, digest_of_json, read_facts, read_provenance, read_table
 from papa.results.claims import (
-    Conclusion,
     Samples,
     claims_of,
     conclusion_of,
@@ -31,6 +30,7 @@ from papa.results.outcomes import ITEM_COLUMNS, OUTCOME_COLUMNS, RUN_KEYS, TaskO
 from papa.results.reliance import effects_of
 from papa.results.scores import SPLITS, collect_runs
 from papa.results.summary import summary_of
+from papa.results.table import Row
 from papa.results.views import grid_views
 from papa.stages import AnyJob, Average, Job, Probe, ProbeEncoder, Tokenize
 
@@ -54,7 +54,7 @@ class Finished:
     data: Mapping[str, Path]
 
     @classmethod
-    def of_plan(cls, plan: Mapping[str, Any], folder: PathLike) -> Finished:
+    def of_plan(cls, plan: Row, folder: PathLike) -> Finished:
         """Return the finished jobs in a plan, whose paths are relative to the folder."""
         place = lambda path: os.path.normpath(os.path.join(folder, path))  # noqa: E731
         jobs = [Job.of_content(made) for made in plan["artefacts"]]
@@ -92,7 +92,7 @@ class Finished:
         return cast("list[Job[Probe]]", self.of_stage(*PROBES))
 
     @cached_property
-    def facts(self) -> dict[str, Mapping[str, Any]]:
+    def facts(self) -> dict[str, Row]:
         """The facts about the table of each corpus."""
         return {name: read_facts(path) for name, path in self.data.items()}
 
@@ -111,7 +111,7 @@ class Finished:
         """The outcomes of each model on each task, with gold labels, subsets and clusters attached."""
         return [self._task_outcomes(model, task) for model, task in self.config.pairs]
 
-    def outcomes_table(self) -> tuple[pa.Table, dict[str, object]]:
+    def outcomes_table(self) -> tuple[pa.Table, Row]:
         """Return all outcomes as one table, and facts: what `papa compare` needs to know of tasks and models."""
         table, facts = table_of(self.outcomes)
         tasks: Any = facts["tasks"]
@@ -161,7 +161,7 @@ class Finished:
         )
 
     @cached_property
-    def conclusion(self) -> Conclusion:
+    def conclusion(self) -> Row:
         """The sentences, table and notes that the study ends with, and the records of claims."""
         tasks = pd.concat(
             [
@@ -176,7 +176,7 @@ class Finished:
     def _samples(self) -> Samples:
         return samples_of(self.outcomes)
 
-    def _run(self, job: Job[Probe]) -> dict[str, Any]:
+    def _run(self, job: Job[Probe]) -> Row:
         """Return the record of a run for the table of runs."""
         about = job.about
         probed = read_facts(job.output)
@@ -200,7 +200,7 @@ class Finished:
         }
 
     @cached_property
-    def _laid_out(self) -> dict[tuple[str, str], Mapping[str, Any]]:
+    def _laid_out(self) -> dict[tuple[str, str], Row]:
         """The facts about the tokens of each model and corpus of a task."""
         tokens = {
             (job.about["model"], job.about["corpus"]): job.reads["tokens"] for job in self.probes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Any
 
 import altair as alt
@@ -24,7 +23,7 @@ from papa.results.phrases import (
 )
 from papa.results.reliance import CONTRIBUTED, LOST, RELIANCE
 from papa.results.section import Section
-from papa.results.table import Table, metric_name
+from papa.results.table import Row, Table, metric_name
 from papa.results.views import grid_views, rows_of
 
 SCORES = ("original", "constants", "context_free")
@@ -55,13 +54,12 @@ def reliance(finished: Finished) -> Section | None:
     if "0" not in finished.config.run.fractions:
         return None
     [grid, *_] = grid_views(finished.config)
-    summary = finished.summary
     claims = finished.claims
-    main = summary[summary["main"]]
+    main = finished.summary[finished.summary["main"]]
     keys = ["model", "task", "subset"]
-    scores = main[main["fraction"].eq("1")].rename(columns={"mean": "original"})
+    scores = main[main["fraction"].eq("1")].drop_duplicates(keys).set_index(keys)["mean"]
     end = rows_of(grid, main[main["fraction"].eq("0")]).rename(columns={"mean": "constants"})
-    end = end.merge(scores[[*keys, "original"]].drop_duplicates(keys), how="left", on=keys)
+    end = end.join(scores.rename("original"), on=keys)
     rows = effects_of(end, claims[claims["grid"].eq(grid.name)])
     return Section(
         "reliance",
@@ -101,11 +99,13 @@ def effects_of(rows: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
     joint = claims[claims["task"].isna() & claims["replaced"].eq(claims["heads"])]
     # the mean of a single task would repeat its row
     means = joint[joint["averaged"].gt(1)].assign(task=MEAN).drop_duplicates("line")
-    whole = rows["subset"].eq(ALL)
-    known = rows.assign(subset=rows["subset"].mask(whole), task=rows["title"], whole=whole)
-    place = known["task"].map(list(dict.fromkeys(known["task"])).index)
-    known = known.assign(place=place).sort_values(["place", "whole"], ascending=[True, False])
-    records = list[dict[Hashable, object]]()
+    part = rows["subset"].ne(ALL)
+    place = pd.factorize(rows["title"])[0]
+    known = rows.assign(
+        subset=rows["subset"].where(part), task=rows["title"], part=part, place=place
+    )
+    known = known.sort_values(["place", "part"])
+    records = list[Row]()
     for line in dict.fromkeys(known["line"]):
         records += means[means["line"].eq(line)].to_dict("records")
         records += known[known["line"].eq(line)].to_dict("records")
@@ -130,7 +130,7 @@ def _laid_out(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """
     labels = rows["task"] + rows["subset"].map(", {}".format, na_action="ignore").fillna("")
     several = rows["line"].nunique() > 1
-    placed = list[dict[str, object]]()
+    placed = list[Row]()
     top = 0
     for label in dict.fromkeys(labels):
         heading = label if several else None
@@ -189,7 +189,7 @@ def figure_of(rows: pd.DataFrame, margin: str) -> alt.TopLevelMixin:
 
     def words(**halo: Any) -> list[alt.Chart]:
         amounts = at_text.mark_text(align="right", x=FOREST_WIDTH, fontSize=12, **halo)
-        label: dict[str, Any] = {"align": "left", "x": 0, "fontSize": 12}
+        label: Row = {"align": "left", "x": 0, "fontSize": 12}
         labels = at_text.mark_text(limit=LABEL_WIDTH, **label, **halo)
         headings = known(at_heading, "heading").mark_text(
             limit=FOREST_WIDTH, fontWeight="bold", **label, **halo

@@ -9,6 +9,7 @@ import pandas as pd
 from papa.config.variant import RANDOM
 from papa.results.scores import without_draws
 from papa.results.summary import is_main
+from papa.results.table import Row
 
 LEARNED = ("lambda", "gradient")
 """The orders that are compared with random ones."""
@@ -31,7 +32,7 @@ def orders_of(runs: pd.DataFrame) -> pd.DataFrame:
     """
     rows = without_draws(runs).assign(draw=runs["order"])
     rows = rows[is_main(rows) & rows["order"].isin([*LEARNED, RANDOM])]
-    records = list[dict[str, object]]()
+    records = list[Row]()
     for keys, of_task in rows.groupby(COLUMNS, sort=False):
         by_number = of_task.pivot_table("score", ["order", "draw"], "fraction")
         scores = by_number.dropna(axis="columns").mean(axis="columns")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ from papa.config.measures import (
 )
 from papa.config.variant import CONTEXT_FREE, Order
 from papa.results.statistics import PseudoValues, Spread
-from papa.results.table import arrow_of
+from papa.results.table import Row, arrow_of
 
 ALL = "all"
 """The subset of all validation examples."""
@@ -400,7 +400,7 @@ def _common(indices: Iterable[Iterable[str | int]]) -> list[str | int]:
     return sorted(set.intersection(*map(set, indices)))
 
 
-def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str, object]]:
+def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, Row]:
     """Return all outcomes as one table with `COLUMNS`, and facts about each task to record in it."""
     # names repeat for every item of every run, and a code takes only 4 bytes
     dictionary = pa.dictionary(pa.int32(), pa.string())
@@ -413,7 +413,7 @@ def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str,
     schema = pa.schema(list(types.items()))
     # columns that only other tasks have become null
     tables = [schema.empty_table()]
-    facts = dict[str, object]()
+    facts = Row()
     for outcomes in task_outcomes:
         facts[outcomes.task] = {
             "label_names": list(outcomes.names),
@@ -434,7 +434,7 @@ def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str,
     return joint, {"tasks": facts, "floors": task_outcomes[0].floors}
 
 
-def outcomes_in(table: pa.Table, about: Mapping[str, Any]) -> Iterator[TaskOutcomes]:
+def outcomes_in(table: pa.Table, about: Row) -> Iterator[TaskOutcomes]:
     """Read back the outcomes that `table_of` returned, with the facts of their file."""
     facts = about["tasks"]
     # as codes, because a name for every item of every run would take much memory

@@ -5,10 +5,9 @@ The HTML report, the terminal and claims.json have the same sentences and notes,
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import ceil, isfinite, isnan
-from typing import Any
 
 import pandas as pd
 
@@ -17,8 +16,10 @@ from papa.config.variant import AVERAGE_OF, LIST_PREFIX, TRAINED_SUFFIX, Constan
 from papa.errors import count
 from papa.results.reliance import CONTRIBUTED, LOST, NOT_SIGNIFICANT, replaceable
 from papa.results.statistics import LEVEL, holm
-from papa.results.table import metric_name, percent
+from papa.results.table import Row, metric_name, percent, texts
 
+Margins = Sequence[str]
+"""The margins of a study: one share, or at most one margin in points and one in nats."""
 DECIMALS = {SHARE: 0, POINTS: 1, NATS: 2}
 """The number of decimals of numbers in each unit."""
 PROPER = ("F1", "Matthews")  # keep their capital in a sentence
@@ -54,10 +55,6 @@ ORDER_PHRASES = {
     "gradient": "in the order of gradients",
 }
 """Phrases for orders; an order that is not listed goes by its name."""
-
-
-Row = Mapping[Hashable, Any]
-"""A row of a table with the columns `LOST`, `CONTRIBUTED` and `RELIANCE`, and the `metric` that has their unit."""
 
 
 def _number(value: float, unit: str) -> str:
@@ -183,7 +180,7 @@ def margin_text(row: Row) -> str:
     return in_words(number, row["metric"], row["positive"])
 
 
-def allowed_text(margins: Sequence[str]) -> str:
+def allowed_text(margins: Margins) -> str:
     """Describe the margins of a study: "10% of attention's contribution", "1 point or 0.05 nats"."""
     allowed = " or ".join(margins)
     return f"{allowed} of attention's contribution" if allowed.endswith(SHARE) else allowed
@@ -217,12 +214,9 @@ def in_order(order: str, orders: int) -> str:
     """Describe the order in which heads are replaced, or the number of orders averaged."""
     if orders > 1:
         return f"averaged over {orders} orders ({order_name(order)})"
-    listed = (
-        f"in the order of the {order_name(order)}"
-        if order.startswith(LIST_PREFIX)
-        else f"in the order {order}"
-    )
-    return ORDER_PHRASES.get(order, listed)
+    if order.startswith(LIST_PREFIX):
+        return f"in the order of the {order_name(order)}"
+    return ORDER_PHRASES.get(order, f"in the order {order}")
 
 
 def constants(name: str | None) -> str:
@@ -236,7 +230,7 @@ def constants(name: str | None) -> str:
     return f"trained {words}" if constant.trained else words
 
 
-def sentences_of(claims: pd.DataFrame, tasks: pd.DataFrame, margins: Sequence[str]) -> list[str]:
+def sentences_of(claims: pd.DataFrame, tasks: pd.DataFrame, margins: Margins) -> list[str]:
     """Describe the claims of a grid in a few sentences.
 
     They say what is lost with every head replaced, how many heads are replaceable and what stopped it, and which tasks
@@ -253,9 +247,8 @@ def sentences_of(claims: pd.DataFrame, tasks: pd.DataFrame, margins: Sequence[st
         _few_clusters(by_task, tasks),
         _what_is_untested(tasks),
     ]
-    return [
-        sentence.replace("?.", "?") for sentence in sentences if sentence
-    ]  # a title may be a question
+    # a title may be a question
+    return [sentence.replace("?.", "?") for sentence in sentences if sentence]
 
 
 def _at_end(claims: pd.DataFrame, column: str) -> pd.DataFrame:
@@ -315,11 +308,9 @@ def _gains(row: Row) -> bool:
 def _change_on(row: Row, named: bool) -> str:
     """Describe what is lost on a task, of what attention contributes, or gained; `named` adds model and constants."""
     words = in_words("", row["metric"], row["positive"]).strip()
-    where = (
-        f"{row['task']} in {row['model']} with {constants(row['constant'])}"
-        if named
-        else row["task"]
-    )
+    where = row["task"]
+    if named:
+        where = f"{where} in {row['model']} with {constants(row['constant'])}"
     amount = dict(row)
     if _gains(row):
         for name, opposite in zip(LOST[:3], ("lost", "lost_high", "lost_low"), strict=True):
@@ -329,21 +320,23 @@ def _change_on(row: Row, named: bool) -> str:
         return change
     if isnan(row["reliance"]) or _gains(row):
         return f"{change}, where attention contributes {contributed_text(row)}"
-    relation = "of" if row["lost"] <= row["contributed"] else "more than"
-    contributed = _number(row["contributed"], unit_of(row["metric"]))
+    lost, contributed = (
+        _number(row[name], unit_of(row["metric"])) for name in ("lost", "contributed")
+    )
+    # compared as printed, or the sentence would say that a number is more than itself
+    relation = "more than" if float(lost) > float(contributed) else "of"
     return f"{change}, {relation} the {contributed} that attention contributes"
 
 
 def _mean_reliance(joint: pd.DataFrame) -> str:
     """Describe the mean reliance over several tasks with every head replaced, if there is one line."""
-    end = _at_end(joint[joint["averaged"].gt(1)], "reliance")
+    end = _at_end(joint[joint["averaged"].gt(1)], "reliance").to_dict("records")
     if len(end) != 1:
         return ""
-    [row] = end.to_dict("records")
-    return f"Mean reliance on {row['averaged']:.0f} tasks is {reliance_text(row)}."
+    return f"Mean reliance on {end[0]['averaged']:.0f} tasks is {reliance_text(end[0])}."
 
 
-def _what_is_replaceable(joint: pd.DataFrame, margins: Sequence[str], by_task: pd.DataFrame) -> str:
+def _what_is_replaceable(joint: pd.DataFrame, margins: Margins, by_task: pd.DataFrame) -> str:
     """Describe the numbers of heads that all tasks together allow; those of several lines are corrected for them."""
     if joint.empty:
         return "Nothing is claimed, because no task can be tested."
@@ -365,19 +358,17 @@ def _what_is_replaceable(joint: pd.DataFrame, margins: Sequence[str], by_task: p
         bound = f"the one-sided upper bound is {bound_text(row['bound'], row['margin'])}"
         bound = bound if isfinite(row["bound"]) else "there is no upper bound"
         stopped = f"; with {row['replaced']:,} replaced, {bound} on {row['worst']}"
-    return _capitalised(f"{order}{_clause(number, first['heads'])}{loses}{stopped}.")
+    sentence = f"{order}{_clause(number, first['heads'])}{loses}{stopped}."
+    return f"{sentence[0].upper()}{sentence[1:]}"
 
 
 def _few_clusters(by_task: pd.DataFrame, tasks: pd.DataFrame) -> str:
     """Warn of claims that few clusters of examples decide; empty if there are none."""
     claimed = by_task.loc[by_task["p"] < 1 - LEVEL, "task"]
     few = tasks[tasks["at_stake"].lt(FEW_CLUSTERS) & tasks["task"].isin(claimed)]
-    at_stake = [
-        f"{number:.1f} of {clusters:,} on {name}"
-        for number, clusters, name in few[["at_stake", "clusters", "name"]].itertuples(index=False)
-    ]
-    if not at_stake:
+    if few.empty:
         return ""
+    at_stake = texts("{:.1f} of {:,} on {}".format, few, "at_stake", "clusters", "name")
     return (
         f"Few clusters: the margin is worth about {_and(at_stake)}; with fewer than {FEW_CLUSTERS}, up to 12% of such "
         "claims were wrong in simulations (docs/error-rates.md)."
@@ -438,10 +429,7 @@ def notes_of(claims: pd.DataFrame, tasks: pd.DataFrame) -> list[str]:
         )
     clusters = tasks.dropna(subset="clusters")
     if len(clusters):
-        units = [
-            f"{number:,} on {name}"
-            for number, name in zip(clusters["clusters"], clusters["name"], strict=True)
-        ]
+        units = texts("{:,} on {}".format, clusters, "clusters", "name")
         notes.append(f"Intervals resample whole clusters of examples: {_and(units)}.")
     single = claims[claims["task"].notna() & claims["tasks"].gt(0)]
     if single["task"].nunique() > 1:
@@ -488,7 +476,3 @@ def _and(words: Iterable[str], conjunction: str = "and") -> str:
     """Join words: "a", "a and b", "a, b and c"."""
     *most, last = words
     return f"{', '.join(most)} {conjunction} {last}" if most else last
-
-
-def _capitalised(words: str) -> str:
-    return f"{words[0].upper()}{words[1:]}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
 from papa.config.measures import MEASURES, positive_class
 from papa.config.variant import Order
 from papa.results.outcomes import RUN_KEYS, VARIANT_KEYS, TaskOutcomes
+from papa.results.table import Row
 
 SETTING_COLUMNS = dict.fromkeys(("model", "task", "title", *VARIANT_KEYS), "string")
 SETTING_COLUMNS |= {"kept": "int64", "heads": "int64"}
@@ -29,7 +29,7 @@ RUN_COLUMNS |= DATA_COLUMNS | RECIPE_COLUMNS
 
 
 def collect_runs(
-    runs: Sequence[Mapping[str, Any]],
+    runs: Sequence[Row],
     task_outcomes: Iterable[TaskOutcomes],
     titles: Mapping[str, str],
 ) -> pd.DataFrame:
@@ -39,7 +39,7 @@ def collect_runs(
     further splits are scored by the main metric only.
     """
     by_identity = {tuple(run[name] for name in IDENTITY): run for run in runs}
-    rows: list[dict[str, object]] = []
+    rows: list[Row] = []
     for outcomes in task_outcomes:
         model = outcomes.model
         task = outcomes.task

@@ -275,7 +275,7 @@ class Spread:
 
     def _single(self, source: str) -> np.ndarray:
         """Select the main effects of a source, bool `[effect]`."""
-        return np.logical_and(self._of(source), self.members.sum(1) == 1)
+        return np.asarray(self._of(source) & (self.members.sum(1) == 1))
 
     def estimate(self, weights: ArrayLike) -> Estimate:
         """Estimate a linear combination of the quantities.
@@ -293,12 +293,12 @@ class Spread:
         rows = self._of("rows")
         squares = np.einsum("eij,i,j->e", self.squares, combination, combination)
         signed = squares * self.signs
-        main = [squares[self._single(source)].sum() for source in SOURCES if source != "rows"]
-        largest = max(0.0, *main)
-        variance = float(max(signed[~rows].sum(), largest) + max(signed[rows].sum(), 0))
-        if np.count_nonzero(squares[self._single("rows")]) > 1:
-            variance = max(variance - self._seeds_of_samples(combination), float(largest))
         single = self.members.sum(1) == 1
+        main = single & ~rows
+        largest = (squares[main] @ self.members[main]).max(initial=0)
+        variance = float(max(signed[~rows].sum(), largest) + max(signed[rows].sum(), 0))
+        if np.count_nonzero(squares[rows & single]) > 1:
+            variance = max(variance - self._seeds_of_samples(combination), float(largest))
         freedom = _freedom(variance, squares[single], self.freedoms[single]) if self.known else 0.0
         mean = float(combination @ self.means)
         skews = self._skews(squares, combination)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite, isnan
+from math import isfinite, isnan, nan
 from typing import Any
 
 import pandas as pd
@@ -18,6 +18,8 @@ from rich.table import Table as Printed
 from papa.config.measures import MEASURES
 from papa.files import PathLike, replacing
 
+Row = dict[Any, Any]
+"""A row of a table, or other plain values, by name."""
 NAME_WIDTH = 16
 """The maximum width of a column of names if the table is too wide for the terminal."""
 LATEX_ESCAPES = str.maketrans(
@@ -185,13 +187,13 @@ def write_pages(
             temporary.write_text("\n".join(lines), encoding="utf-8")
 
 
-def score_text(mean: float, half_width: float) -> str:
+def score_text(mean: float, half_width: float = nan) -> str:
     """Format a score and its half-width: "0.805 ±.064"; "-" if the score is undefined."""
-    if pd.isna(mean):
+    if isnan(mean):
         return "-"
-    return f"{mean:.3f}" + (
-        "" if pd.isna(half_width) else f" ±{half_width:.3f}".replace("±0.", "±.")
-    )
+    if isnan(half_width):
+        return f"{mean:.3f}"
+    return f"{mean:.3f} ±{half_width:.3f}".replace("±0.", "±.")
 
 
 def percent(share: float | None, decimals: int | None = 0) -> str:
@@ -213,6 +215,12 @@ def mean_text(share: float | None) -> str:
     return percent(share, decimals=1)
 
 
+def rules_between(names: pd.DataFrame) -> tuple[int, ...]:
+    """Return the indices of rows that differ from the row above in any of their names."""
+    changed = names.ne(names.shift()).any(axis=1)
+    return tuple(changed.to_numpy().nonzero()[0].tolist())
+
+
 def texts(format_row: Callable[..., str], rows: pd.DataFrame, *columns: str) -> list[str]:
     """Format each row from some of its columns."""
     return [
@@ -231,7 +239,7 @@ def used(rows: float, available: float) -> str:
     return f"all {rows:,.0f}" if rows == available else f"{rows:,.0f} of {available:,.0f}"
 
 
-def records_of(frame: pd.DataFrame) -> list[dict[Hashable, Any]]:
+def records_of(frame: pd.DataFrame) -> list[Row]:
     """Return rows as plain values, with None for unknown ones."""
     # as objects, because a column of floats would turn None into NaN
     return frame.astype(object).where(frame.notna(), None).to_dict("records")

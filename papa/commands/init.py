@@ -91,8 +91,7 @@ def start(
         data = data.fitted(facts, folder, settings.get("slots"))
         _check_new(data.files[split] for split in data.unwritten)
     if path.parent.resolve() != Path.cwd():
-        absolute = {split: os.path.abspath(file) for split, file in data.files.items()}
-        data = replace(data, files=absolute)
+        data = _with_absolute_paths(data)
         model = os.path.abspath(model) if model and os.path.isdir(model) else model
     name = re.sub("[^a-z0-9_-]+", "-", path.stem.lower()).strip("-_")[:64] or "mine"
     text = config_text(name, model or EXAMPLE_MODEL, data, facts, settings)
@@ -107,6 +106,11 @@ def start(
         "missing_files": {split: file for split, file in files if not os.path.isfile(file)},
         "next": [shlex.join(["papa", verb, argument(path)]) for verb in ("plan", "run")],
     }
+
+
+def _with_absolute_paths(data: DataSet) -> DataSet:
+    files = {split: os.path.abspath(file) for split, file in data.files.items()}
+    return replace(data, files=files)
 
 
 def _check_new(files: Iterable[PathLike]) -> None:
@@ -191,12 +195,11 @@ def _on_one_line(value: object) -> str:
         # a Fraction is text in YAML
         return int(part) if isinstance(part, Integral) else str(part)
 
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        value = list(map(plain, value))
-    else:
-        value = plain(value)
+    listed = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
+    parts = list(map(plain, listed))
     # in a list, because YAML ends a lone scalar with a document marker
-    text: str = yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=10**9)
+    content = [parts] if listed is value else parts
+    text: str = yaml.safe_dump(content, default_flow_style=True, allow_unicode=True, width=10**9)
     return text.strip()[1:-1]
 
 

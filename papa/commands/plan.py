@@ -128,35 +128,21 @@ def plan(config: Config, cores: int) -> Row:
     for name, combination in NEEDS.items():
         numbers = [stage[name] for stage in stages]
         total[name] = sum(numbers) if combination == "sum" else max(numbers, default=0.0)
+    seconds = batches["seconds"]
     # snakemake gives no job more threads than there are cores
-    busy = (batches["seconds"] * batches["threads"].clip(upper=cores)).sum() / cores
-    # jobs that share a GPU run one after the other, however many cores there are
-    on_gpu = (
-        (batches["seconds"] * batches["runs_encoder"]).sum()
-        if config.device.startswith("cuda")
-        else 0
-    )
+    elapsed = (seconds * batches["threads"].clip(upper=cores)).sum() / cores
+    if config.device.startswith("cuda"):
+        # jobs that share a GPU run one after the other, however many cores there are
+        elapsed = max(elapsed, (seconds * batches["runs_encoder"]).sum())
     free = shutil.disk_usage(folder).free
-    needed = total["disk_mb"]
-    remedy = ", or set `keep_hidden_states: false`"
-    at_once = max(cores // config.threads, 1)
-    if not config.keep_hidden_states:  # about one batch of states for each job that runs
-        states = batches.loc[batches["stage"].eq(HiddenStates.stage), "disk_mb"]
-        needed += states.nlargest(at_once).sum() - states.sum()
-        # with one job at a time, fewer cores would change nothing
-        remedy = ", or use fewer cores" if at_once > 1 and len(states) > 1 else ""
-    if needed * MB > free:
-        missing = f"The disk is too small by {format_bytes(needed * MB - free)}"
-        problems.append(
-            f"{missing}: put results/ on a larger disk, or lower `train_limit`{remedy}."
-        )
+    problems += _lack_of_disk(config, batches, cores, free)
     return {
         "config": config.name,
         "problems": list(dict.fromkeys(problems)),
         "why": list(reasons(study)),
         "stages": stages,
         "total": total,
-        "elapsed_seconds": float(max(busy, on_gpu)),
+        "elapsed_seconds": float(elapsed),
         "cores": cores,
         "device": config.device,
         "free_disk_bytes": free,
@@ -166,16 +152,29 @@ def plan(config: Config, cores: int) -> Row:
     }
 
 
+def _lack_of_disk(config: Config, batches: pd.DataFrame, cores: int, free: int) -> Iterator[str]:
+    """Yield a sentence if the files of these batches are larger than the `free` bytes of the disk."""
+    needed = batches["disk_mb"].sum()
+    remedy = ", or set `keep_hidden_states: false`"
+    if not config.keep_hidden_states:  # about one batch of states for each job that runs
+        at_once = max(cores // config.threads, 1)
+        states = batches.loc[batches["stage"].eq(HiddenStates.stage), "disk_mb"]
+        needed += states.nlargest(at_once).sum() - states.sum()
+        # with one job at a time, fewer cores would change nothing
+        remedy = ", or use fewer cores" if at_once > 1 and len(states) > 1 else ""
+    if needed * MB > free:
+        missing = f"The disk is too small by {format_bytes(needed * MB - free)}"
+        yield f"{missing}: put results/ on a larger disk, or lower `train_limit`{remedy}."
+
+
 def print_plan(estimates: Row, out: Console) -> None:
     """Print a plan: problems, a table of the stages, the total, and the smallest margins."""
     for problem in estimates["problems"]:
         out.print(printable(problem), style="bold red")
     total = estimates["total"]
     if not total["jobs"]:
-        out.print(
-            f"Every file of the study {estimates['config']} exists, so nothing has to run.",
-            style="bold",
-        )
+        finished = f"Every file of the study {estimates['config']} exists, so nothing has to run."
+        out.print(finished, style="bold")
     else:
         stages = pd.DataFrame(estimates["stages"])
         unestimated = stages["unknown"].map(
@@ -276,9 +275,8 @@ def _disk(study: Plan, job: AnyJob, tokens: float) -> float:
     if sizes and isinstance(job.settings, Average):
         slots = int(job.about["slots"])
         outputs = job.settings.kind == "mean-output"
-        return (
-            12 * sizes["layers"] * slots * (sizes["hidden"] if outputs else sizes["heads"] * slots)
-        )
+        per_slot = sizes["hidden"] if outputs else sizes["heads"] * slots
+        return 12 * sizes["layers"] * slots * per_slot
     return 0
 
 
@@ -358,16 +356,11 @@ def _metrics(study: Plan) -> list[str]:
     for name in _tasks(study):
         task = study.config.tasks[name]
         labels = study.data(task.corpus).facts["labels"].get(name)
-        if labels and (positive := positive_class(task.metric, labels["names"])):
-            doubt = (
-                ""
-                if task.labels
-                else frequent_class(task.metric, labels["names"], labels["train_counts"])
-            )
-            warning = f" {WARNING}{doubt}" if doubt else ""
-            sentences.append(
-                f"{task.title or name}: {METRICS[task.metric].title} of {positive}.{warning}"
-            )
+        if not labels or not (positive := positive_class(task.metric, labels["names"])):
+            continue
+        sentence = f"{task.title or name}: {METRICS[task.metric].title} of {positive}."
+        doubt = frequent_class(task.metric, labels["names"], labels["train_counts"])
+        sentences.append(f"{sentence} {WARNING}{doubt}" if doubt and not task.labels else sentence)
     return sentences
 
 

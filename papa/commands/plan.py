@@ -102,7 +102,7 @@ def plan(config: Config, cores: int) -> Row:
         cores: number of cores that the workflow may use.
     """
     results = Path("results", config.name)
-    problems = list[str]()
+    problems = []
     folder = next(folder for folder in results.absolute().parents if folder.exists())
     # a run would read the same tables
     study = Plan(config, results, save=os.access(folder, os.W_OK))
@@ -403,8 +403,8 @@ def _smallest_margin(study: Plan, name: str) -> Row:
 
 def _describe_margins(estimates: Row) -> list[str]:
     """Describe the smallest margins of a plan in sentences."""
-    sentences = list[str]()
-    known = list[str]()
+    sentences = []
+    known = []
     without = dict[str, list[str]]()
     for entry in estimates["smallest_margins"]:
         if entry["why"]:

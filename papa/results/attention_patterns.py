@@ -153,7 +153,7 @@ def measure_patterns(constants: Constants, special: Sequence[int]) -> list[Measu
             f"The special slots are {list(special)}; give each once, and only slots that contain tokens "
             f"({len(used)} of {constants.n}, from {int(used[0])} to {int(used[-1])})."
         )
-    rows = list[Measures]()
+    rows = []
     for layer, heads in enumerate(constants.sum):
         for head, total in enumerate(heads.double()):
             measures = _measure_head(total, counts, special)

@@ -124,9 +124,9 @@ def claims_of(
         )
         for row in records_of(rows)
     ]
-    frames = list[pd.DataFrame]()
-    joint = list[pd.DataFrame]()
-    single = list[pd.DataFrame]()
+    frames = []
+    joint = []
+    single = []
     for _, of_line in rows.groupby("line", sort=False):
         steps = _steps_of_line(of_line, samples)
         by_task = _claims_by_task(steps, of_line, samples, margins)
@@ -174,7 +174,7 @@ def _claims_by_task(
     steps: pd.DataFrame, rows: pd.DataFrame, samples: Samples, margins: Margins
 ) -> list[pd.DataFrame]:
     """Return the claims about each task of a line with their `tests`; untested tasks have 0 `tasks`."""
-    frames = list[pd.DataFrame]()
+    frames = []
     for (model, task), of_task in rows.groupby(["model", "task"], sort=False):
         first = of_task.iloc[0]
         margin = margin_for(margins, first["metric"])
@@ -232,7 +232,7 @@ def tasks_of(
     replaces that one, and the number of clusters that the margin amounts to (`at_stake`).
     """
     rows = rows_of(grid, summary[is_main(summary)])
-    records = list[Row]()
+    records = []
     for (model, task), of_task in rows.groupby(["model", "task"], sort=False):
         sample = samples[str(model), str(task)]
         first = of_task.iloc[0]
@@ -311,8 +311,8 @@ def data_notes(
         rows: the summary.
         laid_out: the facts about the tokens of each model and corpus.
     """
-    leaked = list[str]()
-    frequent = list[str]()
+    leaked = []
+    frequent = []
     titles: dict[str, Row] = {"cut": {}, "unknown": {}}
     for name in dict.fromkeys(config.tasks[task].corpus for _, task in config.pairs):
         if shared := facts[name]["shared"].get("validation", 0):

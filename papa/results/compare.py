@@ -179,7 +179,7 @@ def _described(results: Results) -> str:
 
 def _differing(left: Parameters, right: Parameters) -> list[Row]:
     """Return a row for each parameter that both sides record with different values."""
-    rows = list[Row]()
+    rows = []
     for (model, task), parameters in left.items():
         for name, values in parameters.items():
             others = right.get((model, task), {}).get(name)
@@ -259,9 +259,9 @@ def judge(rows: pd.DataFrame) -> pd.DataFrame:
 
 def samples_of(a: TaskOutcomes, b: TaskOutcomes) -> tuple[Sample, Sample, bool]:
     """Return the scores of both sides on all reported examples, and whether these are the same examples."""
-    samples = list[Sample]()
-    examples = list[pd.DataFrame]()
-    clusters = list[list[int]]()
+    samples = []
+    examples = []
+    clusters = []
     for outcomes in (a, b):
         mask = outcomes.subsets()[ALL]
         sample = outcomes.sample(outcomes.metric, mask)
@@ -372,7 +372,7 @@ def _delta(sample: Sample, outcomes: TaskOutcomes, margins: Margins) -> tuple[fl
 
 
 def _only(side: Results, other_side: Results) -> list[Row]:
-    rows = list[Row]()
+    rows = []
     for key, outcomes in side.outcomes.items():
         other = other_side.outcomes.get(key)
         known = other.settings() if other else {}

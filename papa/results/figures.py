@@ -209,7 +209,7 @@ def _floors(points: pd.DataFrame) -> pd.DataFrame:
 def _in_words(points: pd.DataFrame) -> str:
     curves = [curve for _, curve in points.groupby(["task", *CURVE_KEYS], sort=False)]
     several = points["line"].nunique() > 1
-    sentences = list[str]()
+    sentences = []
     for curve in curves[:CURVES_IN_WORDS]:
         first = curve.iloc[0]
         names = [first["title"]]

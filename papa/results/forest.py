@@ -106,7 +106,7 @@ def effects_of(rows: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
         subset=rows["subset"].where(part), task=rows["title"], part=part, place=place
     )
     known = known.sort_values(["place", "part"])
-    records = list[Row]()
+    records = []
     for line in dict.fromkeys(known["line"]):
         records += means[means["line"].eq(line)].to_dict("records")
         records += known[known["line"].eq(line)].to_dict("records")
@@ -131,7 +131,7 @@ def _laid_out(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """
     labels = rows["task"] + rows["subset"].map(", {}".format, na_action="ignore").fillna("")
     several = rows["line"].nunique() > 1
-    placed = list[Row]()
+    placed = []
     top = 0
     for label in dict.fromkeys(labels):
         heading = label if several else None

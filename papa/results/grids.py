@@ -97,7 +97,7 @@ def _note(grid: GridView, rows: pd.DataFrame) -> str:
 
 def _main_tables(grid: GridView, rows: pd.DataFrame) -> list[Table]:
     if not grid.has_between:
-        tables = list[Table]()
+        tables = []
         for model in grid.models:
             tables += _by_task(grid, rows[rows["model"] == model], model)
         return tables

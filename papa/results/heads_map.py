@@ -45,7 +45,7 @@ def head_maps(finished: Finished) -> tuple[list[Row], dict[str, Row]]:
     """
     config = finished.config
     grid = grid_views(config)[0]
-    maps = list[Row]()
+    maps = []
     sets = dict[str, Row]()
     sizes = dict[str | None, Sequence[int]]()
     number = int(finished.summary.drop_duplicates("model")["heads"].sum())

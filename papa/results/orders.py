@@ -32,7 +32,7 @@ def orders_of(runs: pd.DataFrame) -> pd.DataFrame:
     """
     rows = without_draws(runs).assign(draw=runs["order"])
     rows = rows[is_main(rows) & rows["order"].isin([*LEARNED, RANDOM])]
-    records = list[Row]()
+    records = []
     for keys, of_task in rows.groupby(COLUMNS, sort=False):
         by_number = of_task.pivot_table("score", ["order", "draw"], "fraction")
         scores = by_number.dropna(axis="columns").mean(axis="columns")

@@ -384,7 +384,7 @@ def _common_runs(scores: Scores) -> list[np.ndarray] | None:
     any_seeded = any(sample.seeded for sample, _ in scores)
     by_seed = [sample.seeded or not any_seeded for sample, _ in scores]
     seeds = _common(table.columns for table, varies in zip(tables, by_seed, strict=True) if varies)
-    runs = list[np.ndarray]()
+    runs = []
     for (_, setting), table, varies in zip(scores, tables, by_seed, strict=True):
         columns = seeds if varies else table.columns
         runs.append(table.loc[draws[setting.order], columns].to_numpy())

@@ -267,7 +267,7 @@ def _how_much(by_task: pd.DataFrame) -> str:
         return ""
     first = end.to_dict("records")[0]
     several = len(end[["model", "constant"]].drop_duplicates()) > 1
-    parts = list[tuple[str, str]]()
+    parts = []
     for _, rows in end.groupby(end["metric"].map(unit_of), sort=False):
         parts += _extremes(rows.sort_values("lost", kind="stable").to_dict("records"), several)
     verbs = [verb for verb, _ in parts]
@@ -391,7 +391,7 @@ def _what_is_untested(tasks: pd.DataFrame) -> str:
 
 def order_sentences(orders: pd.DataFrame) -> list[str]:
     """Compare learned orders with random ones; an order beats them if its corrected p value (Holm) is below 5%."""
-    sentences = list[str]()
+    sentences = []
     for row, p in zip(orders.to_dict("records"), holm(list(orders["p"])), strict=True):
         verdict = "beats" if p < 1 - LEVEL else "does not significantly beat"
         test = "too few for a p value" if isnan(p) else f"corrected p = {p:.2g}"

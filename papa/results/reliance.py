@@ -211,7 +211,7 @@ def _effects_on(terms: Terms) -> list[Effect] | None:
     spread = spread_over(scores)
     if spread is None:
         return None
-    effects = list[Effect]()
+    effects = []
     for place, (_, settings) in zip(spread.tasks, chain(*by_corpus.values()), strict=True):
         # the best guess comes first, then the original
         names = [None, *dict.fromkeys(settings)]

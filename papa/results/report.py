@@ -87,7 +87,7 @@ def write_report(job: AnyJob, finished: Finished) -> str:
     if double := next((name for name in names if names.count(name) > 1), None):
         raise InputError(f"{double} is the name of a table and of a grid; rename the grid.")
     written = set[Path]()
-    drawn = list[tuple[Section, str]]()
+    drawn = []
     for section in sections:
         paths, svg = section.write(folder, job.record)
         written.update(paths)

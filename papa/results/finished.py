@@ -99,12 +99,13 @@ class Finished:
     @cached_property
     def packages(self) -> dict[str, list[str]]:
         """The versions of each package with which the study's files were made."""
-        versions: dict[str, dict[str, None]] = {}
+        versions: dict[str, list[str]] = {}
         for job in self.jobs:
             made = read_provenance(job.output)
             for name, number in (made.packages if made else {}).items():
-                versions.setdefault(name, {})[number] = None
-        return {name: list(numbers) for name, numbers in versions.items()}
+                numbers = versions.setdefault(name, [])
+                numbers += [number] if number not in numbers else []
+        return versions
 
     @cached_property
     def outcomes(self) -> list[TaskOutcomes]:
@@ -117,24 +118,20 @@ class Finished:
         tasks: Any = facts["tasks"]
         for name, task in tasks.items():
             settings = self.config.tasks[name]
-            corpus = self.config.corpora[settings.corpus]
+            digests = self.facts[settings.corpus]["digests"]["all"]
+            # not labels of other tasks
+            texts = {column: digests[column] for column in TEXTS if column in digests}
             task |= {
                 "title": settings.title or name,
                 "metric": settings.metric,
-                "slots": corpus.slots,
+                "slots": self.config.corpora[settings.corpus].slots,
+                "texts": digest_of_json(texts),
+                "fidelity": self.config.fidelity,
             }
-            digests = self.facts[settings.corpus]["digests"]["all"]
-            texts = {
-                column: digests[column] for column in TEXTS if column in digests
-            }  # not labels of other tasks
-            task |= {"texts": digest_of_json(texts), "fidelity": self.config.fidelity}
-        packages = {name: ", ".join(numbers) for name, numbers in self.packages.items()}
+        shared: Row = {"precision": self.config.precision}
+        shared |= {name: ", ".join(numbers) for name, numbers in self.packages.items()}
         models = {
-            job.about["model"]: {
-                "files": job.inputs["model"],
-                "precision": self.config.precision,
-                **packages,
-            }
+            job.about["model"]: {"files": job.inputs["model"], **shared}
             for job in self.of_stage(Tokenize.stage)
         }
         return table, facts | {"models": models, "margin": list(self.config.margin)}
@@ -182,22 +179,14 @@ class Finished:
         probed = read_facts(job.output)
         facts = self.facts[about["corpus"]]
         laid_out = self._laid_out[about["model"], about["corpus"]]
-        counts = {
-            "rows": facts["rows"],
-            "rows_available": facts["rows_available"],
-            "cut": laid_out["cut"],
-        }
-        return {
-            **{name: about[name] for name in ("model", "task", *RUN_KEYS)},
-            **{name: probed[name] for name in ("kept", "heads")},
-            **job.settings.training.model_dump(),
-            "style": laid_out["style"],
-            **{
-                f"{name}_{split}": values.get(split, 0)
-                for name, values in counts.items()
-                for split in SPLITS
-            },
-        }
+        run = {name: about[name] for name in ("model", "task", *RUN_KEYS)}
+        run |= {"kept": probed["kept"], "heads": probed["heads"], "style": laid_out["style"]}
+        run |= job.settings.training.model_dump()
+        for split in SPLITS:
+            run[f"rows_{split}"] = facts["rows"].get(split, 0)
+            run[f"rows_available_{split}"] = facts["rows_available"].get(split, 0)
+            run[f"cut_{split}"] = laid_out["cut"].get(split, 0)
+        return run
 
     @cached_property
     def _laid_out(self) -> dict[tuple[str, str], Row]:
@@ -215,32 +204,28 @@ class Finished:
         table = self._tables[settings.corpus]
         frames = [read_table(job.output).to_pandas().astype({"split": str}) for job in probes]
         # all probes of a task predict the same items in the same order
-        items = frames[0][[name for name in ITEM_COLUMNS if name in frames[0]]]
-        names = tuple[str, ...]()
-        counts = tuple[int, ...]()
+        items = frames[0][frames[0].columns.intersection(ITEM_COLUMNS)]
         columns = {f"label {task}": "gold", f"subset {task}": "subset", "cluster": "cluster"}
         attached = {
             new: item_values(table, old, items) for old, new in columns.items() if old in table
         }
-        if settings.label is not None:
-            labels = self.facts[settings.corpus]["labels"][task]
-            names = tuple(labels["names"])
-            counts = tuple(labels["train_counts"])
+        labels = self.facts[settings.corpus]["labels"].get(task, {"names": (), "train_counts": ()})
         if isinstance(corpus.cluster, int):  # the number of consecutive examples in a cluster
             attached["cluster"] = items["example"] // corpus.cluster
         integers = dict.fromkeys(("gold", "cluster") & attached.keys(), np.int64)
         # as objects, because pandas would turn None next to numbers into NaN, and these into floats
-        runs = pd.DataFrame(
-            [{name: job.about[name] for name in RUN_KEYS} for job in probes], dtype=object
-        )
-        values = {
-            name: np.stack([frame[name] for frame in frames])
-            for name in OUTCOME_COLUMNS
-            if name in frames[0]
-        }
-        about = (model, task, settings.metric, names, counts)
+        runs = pd.DataFrame([job.about for job in probes], columns=RUN_KEYS, dtype=object)
+        outcomes = frames[0].columns.intersection(OUTCOME_COLUMNS)
         return TaskOutcomes(
-            *about, runs, items.assign(**attached).astype(integers), values, self.config.floors
+            model=model,
+            task=task,
+            metric=settings.metric,
+            names=tuple(labels["names"]),
+            train_counts=tuple(labels["train_counts"]),
+            runs=runs,
+            items=items.assign(**attached).astype(integers),
+            values={name: np.stack([frame[name] for frame in frames]) for name in outcomes},
+            floors=self.config.floors,
         )
 
     @cached_property

@@ -9,7 +9,6 @@ import pandas as pd
 from papa.config.variant import RANDOM
 from papa.results.scores import without_draws
 from papa.results.summary import is_main
-from papa.results.table import Row
 
 LEARNED = ("lambda", "gradient")
 """The orders that are compared with random ones."""

@@ -57,8 +57,9 @@ ORDER_PHRASES = {
 """Phrases for orders; an order that is not listed goes by its name."""
 
 
-def _number(value: float, unit: str) -> str:
-    """Format a share or a difference of scores in a unit, without the unit: 0.048 is "4.8" points."""
+def _number(value: float, metric: str) -> str:
+    """Format a difference of scores in the unit of a metric, without the unit: 0.048 is "4.8" points."""
+    unit = unit_of(metric)
     decimals = DECIMALS[unit]
     rounded = round(value if unit == NATS else 100 * value, decimals)
     return f"{rounded + 0.0:.{decimals}f}"  # + 0.0 removes a negative zero
@@ -69,11 +70,11 @@ def _amount(row: Row, names: Sequence[str], words: str) -> str:
     value, low, high = (row[name] for name in names)
     if pd.isna(value):
         return "-"
-    unit = unit_of(row["metric"])
-    text = f"{_number(value, unit)} {words or unit.replace(POINTS, '')}".strip()
+    metric = row["metric"]
+    text = f"{_number(value, metric)} {words or unit_of(metric).replace(POINTS, '')}".strip()
     if not isfinite(high - low):
         return text
-    return f"{text} ({_number(low, unit)} to {_number(high, unit)})"
+    return f"{text} ({_number(low, metric)} to {_number(high, metric)})"
 
 
 def lost_text(row: Row, words: str = "") -> str:
@@ -96,7 +97,7 @@ def amounts_text(row: Row) -> str:
     lost = lost_text(row, unit_of(row["metric"]))
     if pd.isna(row["reliance"]):
         return lost
-    return f"{lost} of {_number(row['contributed'], unit_of(row['metric']))}"
+    return f"{lost} of {_number(row['contributed'], row['metric'])}"
 
 
 def share_text(row: Row) -> str:
@@ -121,12 +122,12 @@ def reliance_text(row: Row) -> str:
 def effect_texts(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the cells of what is lost, what attention contributes, and reliance, with a column for each."""
     records = rows.to_dict("records")
-    texts = {
-        "lost": map(lost_text, records),
-        CONTRIBUTES: map(contributed_text, records),
-        "reliance": map(share_text, records),
+    cells = {
+        "lost": list(map(lost_text, records)),
+        CONTRIBUTES: list(map(contributed_text, records)),
+        "reliance": list(map(share_text, records)),
     }
-    return pd.DataFrame({name: list(cells) for name, cells in texts.items()}, rows.index)
+    return pd.DataFrame(cells, rows.index)
 
 
 def bound_text(bound: float | None, margin: str) -> str:
@@ -302,7 +303,7 @@ def _extremes(ranked: Sequence[Row], named: bool) -> list[tuple[str, str]]:
 
 def _gains(row: Row) -> bool:
     """Return whether the score rises, by more than rounds to 0; "loses -2.0 points" would be read as a loss."""
-    return _number(row["lost"], unit_of(row["metric"])).startswith("-")
+    return _number(row["lost"], row["metric"]).startswith("-")
 
 
 def _change_on(row: Row, named: bool) -> str:
@@ -320,10 +321,8 @@ def _change_on(row: Row, named: bool) -> str:
         return change
     if isnan(row["reliance"]) or _gains(row):
         return f"{change}, where attention contributes {contributed_text(row)}"
-    lost, contributed = (
-        _number(row[name], unit_of(row["metric"])) for name in ("lost", "contributed")
-    )
-    # compared as printed, or the sentence would say that a number is more than itself
+    lost, contributed = (_number(row[name], row["metric"]) for name in ("lost", "contributed"))
+    # compared as printed, or a number would be more than itself
     relation = "more than" if float(lost) > float(contributed) else "of"
     return f"{change}, {relation} the {contributed} that attention contributes"
 
@@ -345,10 +344,10 @@ def _what_is_replaceable(joint: pd.DataFrame, margins: Margins, by_task: pd.Data
     if tested["task"].nunique() == 1:
         in_score = margin_text(tested.to_dict("records")[0])
         allowed = f"{allowed} ({in_score})" if allowed not in in_score else in_score
-    lines = joint["line"].unique()
-    if len(lines) > 1:
+    lines = joint["line"].nunique()
+    if lines > 1:
         clauses = _clauses(joint, "line", "for")
-        return f"At a margin of {allowed}, corrected for {len(lines)} lines: {clauses}."
+        return f"At a margin of {allowed}, corrected for {lines} lines: {clauses}."
     first = joint.iloc[0]
     number = replaceable(joint)
     order = "" if pd.isna(first["order"]) else f"{in_order(first['order'], first['orders'])}, "
@@ -395,7 +394,7 @@ def order_sentences(orders: pd.DataFrame) -> list[str]:
     for row, p in zip(orders.to_dict("records"), holm(list(orders["p"])), strict=True):
         verdict = "beats" if p < 1 - LEVEL else "does not significantly beat"
         test = "too few for a p value" if isnan(p) else f"corrected p = {p:.2g}"
-        amount = in_words(_number(abs(row["difference"]), unit_of(row["metric"])), row["metric"])
+        amount = in_words(_number(abs(row["difference"]), row["metric"]), row["metric"])
         direction = "higher" if row["difference"] > 0 else "lower"
         where = f"On {row['title']} ({row['model']}), {order_name(row['order'])}"
         sentences.append(
@@ -416,7 +415,8 @@ def notes_of(claims: pd.DataFrame, tasks: pd.DataFrame) -> list[str]:
     based += [span(samples, "sample") + " of training rows"] if samples.gt(1).all() else []
     based += [examples + (" per task" if tasks["task"].nunique() > 1 else "")]
     notes = [f"The results, with 95% intervals in brackets, are based on {_and(based)}."]
-    if (without := tasks[samples.lt(2)]["name"].unique()).size:
+    without = tasks.loc[samples.lt(2), "name"].unique()
+    if len(without):
         on = "" if len(without) == len(tasks) else f" on {_and(without)}"
         notes.append(f"Intervals{on} do not cover the choice of training rows.")
     floors = sorted(tasks["floors"].explode().dropna().unique())
@@ -451,10 +451,11 @@ def _clauses(rows: pd.DataFrame, column: str, preposition: str) -> str:
     named: dict[str, list[str]] = {}
     for name, heads, number in sorted(claims, key=lambda claim: -claim[2]):
         named.setdefault(_clause(number, heads), []).append(name)
-    return "; ".join(
-        f"{clause} {preposition} {_and(names, 'or' if clause.startswith('no ') else 'and')}"
-        for clause, names in named.items()
-    )
+    clauses = []
+    for clause, names in named.items():
+        conjunction = "or" if clause.startswith("no ") else "and"
+        clauses.append(f"{clause} {preposition} {_and(names, conjunction)}")
+    return "; ".join(clauses)
 
 
 def _clause(number: int, heads: int) -> str:

@@ -238,7 +238,8 @@ def tasks_of(
         first = of_task.iloc[0]
         margin = margin_for(margins, first["metric"])
         probed = is_probed(of_task["metric"]) & of_task["fraction"].ne("1")
-        used = [each for each in sample.settings if each.constant in of_task["constant"].tolist()]
+        constants = of_task["constant"].unique()
+        used = [each for each in sample.settings if each.constant in constants]
         record = {
             "grid": grid.name,
             "model": model,

@@ -39,25 +39,21 @@ def collect_runs(
     further splits are scored by the main metric only.
     """
     by_identity = {tuple(run[name] for name in IDENTITY): run for run in runs}
-    rows: list[Row] = []
+    rows = []
     for outcomes in task_outcomes:
-        model = outcomes.model
         task = outcomes.task
-        scores = {
-            (metric, subset): (
-                MEASURES[metric].score(outcomes.counts(metric, mask).sum(1)),
-                outcomes.examples(mask),
-            )
-            for subset, metric, mask in outcomes.scored()
-        }
+        scored = []
+        for subset, metric, mask in outcomes.scored():
+            scores = MEASURES[metric].score(outcomes.counts(metric, mask).sum(1))
+            about: Row = {"title": titles.get(task, task), "metric": metric, "subset": subset}
+            about |= {"positive": positive_class(metric, outcomes.names)}
+            about |= {"main": metric == outcomes.metric, "examples": outcomes.examples(mask)}
+            scored.append((about, scores.tolist()))
         for index, identity in enumerate(outcomes.runs[RUN_KEYS].itertuples(index=False)):
             if identity[-1]:  # a sample of the training rows, which has no part in scores
                 continue
-            row = {**by_identity[(model, task, *identity)], "title": titles.get(task, task)}
-            for (metric, subset), (score, examples) in scores.items():
-                row |= {"metric": metric, "positive": positive_class(metric, outcomes.names)}
-                row |= {"main": metric == outcomes.metric, "subset": subset}
-                rows.append(row | {"score": float(score[index]), "examples": examples})
+            run = by_identity[(outcomes.model, task, *identity)]
+            rows += [{**run, **about, "score": scores[index]} for about, scores in scored]
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
 
 

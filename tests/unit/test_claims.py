@@ -17,7 +17,6 @@ from papa.results.outcomes import (
     Setting,
     joint_spread,
 )
-from papa.results.phrases import sentences_of
 from papa.results.reliance import effect_of, mean_reliance, replaceable
 
 EXAMPLES = 400
@@ -284,14 +283,6 @@ def test_of_one_task():
         "The results, with 95% intervals in brackets, are based on 5 seeds and 400 validation examples.",
         "Intervals do not cover the choice of training rows.",
     ]
-
-
-@pytest.mark.parametrize(("excess", "relation"), [(0.0004, "of"), (0.0006, "more than")])
-def test_a_loss_is_compared_with_the_contribution_as_both_are_printed(excess, relation):
-    frame, conclusion = concluded([measured("a")])
-    tasks = pd.DataFrame(conclusion["tasks"]).assign(name="A")
-    [lost, *_] = sentences_of(frame.assign(lost=frame["contributed"] + excess), tasks, ["10%"])
-    assert f", {relation} the 40.0 that attention contributes" in lost
 
 
 RISES = RIGHT | {"0": 380}

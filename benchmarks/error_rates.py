@@ -35,11 +35,11 @@ from scipy.optimize import brentq
 from scipy.special import ndtri
 
 from papa.config.margin import POINTS, SHARE, Margin
-from papa.config.measures import MEASURES, Counts, pseudo_values
+from papa.config.measures import MEASURES, Counts
 from papa.config.variant import CONTEXT_FREE
 from papa.results.claims import corrected_p_values
 from papa.results.compare import read_outcomes
-from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, by_cluster
+from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes
 from papa.results.reliance import SIGNIFICANT, Claim, Effect, effect_of, mean_reliance
 from papa.results.statistics import LEVEL
 
@@ -179,21 +179,17 @@ def study_of(
 
     The last runs of an order are those on samples of training rows.
     """
-    measure = MEASURES[metric]
     runs = len(counts) // sum(orders)
     places, drawn = places_of(runs, runs - resamples, orders)
     return Sample(
-        metric=measure,
+        metric=MEASURES[metric],
         counts=counts,
-        scores=measure.score(counts.sum(1)),
-        values=pseudo_values(measure, by_cluster(counts, clusters)),
-        trivial_values=pseudo_values(measure, by_cluster(trivial, clusters))[0],
+        trivial_counts=trivial,
         settings={setting: table.to_numpy().ravel().tolist() for setting, table in places.items()},
         runs=pd.DataFrame(
             {"sample": np.tile(np.arange(runs) - runs + resamples + 1, sum(orders)).clip(0)}
         ),
         resampled={setting: table.to_numpy().ravel().tolist() for setting, table in drawn.items()},
-        trivial=float(measure.score(trivial.sum(1))[0]),
         clusters=clusters,
         _tables=places,
     )

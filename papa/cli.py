@@ -302,13 +302,12 @@ def inspect(
     some and all of its heads are replaced, and the results are compared with an independent reference, which is dense
     and padded and skips nothing.
     """
-    from papa.commands.inspect import READERS, print_inspected
-    from papa.commands.inspect import inspect as inspected
+    from papa.commands import inspect as files
 
     path = Path(target)
-    if path.is_file() or path.suffix in READERS:
-        shown = inspected(path)
-        _show(shown, as_json, print_inspected)
+    if path.is_file() or path.suffix in files.READERS:
+        shown = files.inspect(path)
+        _show(shown, as_json, files.print_inspected)
         if not shown["intact"]:
             raise typer.Exit(DAMAGED)
     elif path.is_dir() and not (path / "config.json").is_file():

@@ -16,10 +16,11 @@ from dataclasses import replace
 from importlib.resources import files as resources
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 from jinja2 import Environment, StrictUndefined
+from rich.console import Console
 
 from papa.config.measures import METRICS
 from papa.config.reading import UNPRINTABLE, config_of
@@ -32,9 +33,6 @@ from papa.data.weights import Facts, facts_in, facts_on_hub, folder_in_package, 
 from papa.errors import WARNING, InputError
 from papa.files import PathLike
 from papa.run.start import argument
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 MEANINGLESS = re.compile(
     "models?|checkpoint.*|snapshots?|final|best|output|[0-9a-f]{40}|data|datasets?|corpus|train(ing)?|validation|dev|"
@@ -100,13 +98,12 @@ def start(
     # a config that `papa run` would refuse must not be written
     config_of(yaml.safe_load(text))
     _write(path, text, data)
-    shown = ("line", "files", "columns", "slots", "metric", "reasons", "notes")
+    shown = "line files columns slots metric reasons notes".split()
+    files = data.files.items()
     return {
         "config": str(path),
         **{name: getattr(data, name) for name in shown},
-        "missing_files": {
-            split: file for split, file in data.files.items() if not os.path.isfile(file)
-        },
+        "missing_files": {split: file for split, file in files if not os.path.isfile(file)},
         "next": [shlex.join(["papa", verb, argument(path)]) for verb in ("plan", "run")],
     }
 
@@ -168,13 +165,15 @@ def config_text(
     if not probed and settings.get("seeds"):
         raise InputError("Nothing is trained here, so seeds has no effect; leave it out.")
     environment = Environment(
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_printable
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
+        keep_trailing_newline=True,
     )
-    environment.keep_trailing_newline = True
     environment.filters["yaml"] = _on_one_line
-    template = environment.from_string(
-        (resources("papa.commands") / "study.yaml.jinja").read_text("utf-8")
-    )
+    file = resources("papa.commands") / "study.yaml.jinja"
+    template = environment.from_string(file.read_text("utf-8"))
     parts = Path(model).resolve().parts if os.path.isdir(model) else model.split("/")
     names = {"name": name, "model": _first_name(parts[::-1]) or "encoder", "task": _task_name(data)}
     chosen = {"fractions": FRACTIONS, "seeds": SEEDS, "order": None} | dict(settings)
@@ -191,18 +190,16 @@ def config_text(
 
 def _on_one_line(value: object) -> str:
     def plain(part: object) -> object:
-        known = type(part) in yaml.SafeDumper.yaml_representers
-        return (
-            part if known else int(part) if isinstance(part, Integral) else str(part)
-        )  # a Fraction is text in YAML
+        if type(part) in yaml.SafeDumper.yaml_representers:
+            return part
+        # a Fraction is text in YAML
+        return int(part) if isinstance(part, Integral) else str(part)
 
-    value = (
-        [*map(plain, value)]
-        if isinstance(value, Iterable) and not isinstance(value, str)
-        else plain(value)
-    )
+    listed = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
+    parts = list(map(plain, listed))
     # in a list, because YAML ends a lone scalar with a document marker
-    text: str = yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=10**9)
+    content = [parts] if listed is value else parts
+    text: str = yaml.safe_dump(content, default_flow_style=True, allow_unicode=True, width=10**9)
     return text.strip()[1:-1]
 
 
@@ -233,26 +230,25 @@ def _first_name(guesses: Sequence[str]) -> str:
 
 def print_started(config: Mapping[str, Any], out: Console) -> None:
     """Print the choices of `start`, and the next commands."""
-    lines = [(f"Wrote {config['config']}", "bold green"), (f"  {config['line']}", "")]
-    lines += [
-        (f"  {note}", "yellow" if note.startswith(WARNING) else "") for note in config["notes"]
-    ]
-    if config["missing_files"]:
-        missing = ", ".join(config["missing_files"].values())
-        lines.append(
-            (
-                f"Not found: {missing}. Add what is missing, or change the paths in the config.",
-                "yellow",
-            )
-        )
-        if list(config["missing_files"]) == ["validation"]:
-            lines.append(
-                (
-                    "`papa init` with --hold-out 0.2 holds out a fifth of the training texts instead.",
-                    "yellow",
-                )
-            )
-    lines += [("Next:", ""), *((f"  {command}", "") for command in config["next"])]
-    for line, style in lines:
+
+    def say(line: str, style: str = "") -> None:
         # a command must stay on one line to be copied
         out.print(_printable(line), style=style, soft_wrap=True)
+
+    say(f"Wrote {config['config']}", "bold green")
+    say(f"  {config['line']}")
+    for note in config["notes"]:
+        say(f"  {note}", "yellow" if note.startswith(WARNING) else "")
+    if missing := config["missing_files"]:
+        files = ", ".join(missing.values())
+        say(
+            f"Not found: {files}. Add what is missing, or change the paths in the config.", "yellow"
+        )
+        if list(missing) == ["validation"]:
+            hold_out = (
+                "`papa init` with --hold-out 0.2 holds out a fifth of the training texts instead."
+            )
+            say(hold_out, "yellow")
+    say("Next:")
+    for command in config["next"]:
+        say(f"  {command}")

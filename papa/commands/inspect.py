@@ -7,9 +7,10 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
+from rich.console import Console
 
 from papa.errors import DamagedArtefact, InputError, format_bytes
 from papa.files import (
@@ -23,9 +24,6 @@ from papa.files import (
 from papa.plan.study import PLAN, STUDIES
 from papa.run.start import locked
 from papa.stages import STAGES
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 Facts = Mapping[str, object]
 

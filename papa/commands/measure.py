@@ -114,23 +114,30 @@ def measure(
         for file in lock(results, results / "cache"):
             # unlike `papa run`, the process continues, so locks have to be given back
             held.callback(os.close, file)
-        location = _location(model, results)
-        config, chosen = _config(location, data, settings or {}, options)
-        has_results = (results / "tables").is_dir()
-        # before anything is written, because earlier results need their rows
-        if has_results and not _is_written(chosen):
-            raise _another_study(results)
-        chosen.write()
-        for line in (chosen.line, *chosen.notes):
-            print(line, file=sys.stderr)
-        machine = fetch(
-            config, config.machine, partial(print, file=sys.stderr)
-        )  # stdout may be JSON
-        study = Plan(config, results, machine, cache=results / "cache")
-        if has_results and not _shares_sources(study.content(), read_plan(results)):
-            raise _another_study(results)
-        run_here(study)
+        config, chosen = _config(_location(model, results), data, settings or {}, options)
+        run_here(_plan(config, chosen, results))
         return replace(load(results), _temporary=temporary)
+
+
+def _plan(config: Config, data: DataSet, results: Path) -> Plan:
+    """Write the texts of a data set that are in no file, and return the plan of the study.
+
+    Raises:
+        InputError: the folder has results of another model or of other texts.
+    """
+    has_results = (results / "tables").is_dir()
+    # before anything is written, because earlier results need their rows
+    if has_results and not _is_written(data):
+        raise _another_study(results)
+    data.write()
+    say = partial(print, file=sys.stderr)  # stdout may be JSON
+    for line in (data.line, *data.notes):
+        say(line)
+    machine = fetch(config, config.machine, say)
+    study = Plan(config, results, machine, cache=results / "cache")
+    if has_results and not _shares_sources(study.content(), read_plan(results)):
+        raise _another_study(results)
+    return study
 
 
 def run_here(study: Plan) -> None:
@@ -142,12 +149,11 @@ def run_here(study: Plan) -> None:
         for number, batch in enumerate(study.missing, 1):
             begin = time.monotonic()
             result = run(batch, study.results)
-            if (
-                "ipykernel" not in sys.modules
-            ):  # a notebook would keep each line as an output of the cell
-                name = f"{batch.rule} {batch.name}"
-                line = f"{number} of {len(study.missing)}, {name}: {result} ({time.monotonic() - begin:.0f} s)"
-                print(line, file=sys.stderr, flush=True)
+            seconds = time.monotonic() - begin
+            # a notebook would keep each line as an output of the cell
+            if "ipykernel" not in sys.modules:
+                job = f"{number} of {len(study.missing)}, {batch.rule} {batch.name}"
+                print(f"{job}: {result} ({seconds:.0f} s)", file=sys.stderr, flush=True)
 
 
 def _is_written(data: DataSet) -> bool:
@@ -169,7 +175,7 @@ def _shares_sources(plan: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool
     """Return whether two plans are of the same model, texts and labels; a study may get other settings later."""
     for source in ("model", "texts", "labels"):
         ours, theirs = (
-            {made["inputs"][source] for made in each["artefacts"] if source in made["inputs"]}
+            {made["inputs"].get(source) for made in each["artefacts"]} - {None}
             for each in (plan, earlier)
         )
         if ours and theirs and ours.isdisjoint(theirs):

@@ -9,13 +9,13 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
+from rich.console import Console
 
 from papa.config.margin import margin_for
 from papa.config.measures import METRICS, frequent_class, positive_class
@@ -32,7 +32,7 @@ from papa.model.load import model_of
 from papa.plan.study import Plan
 from papa.plan.why import reasons
 from papa.results.statistics import UNSEEN_UNITS, smallest_margin
-from papa.results.table import Table, printable
+from papa.results.table import Row, Table, printable
 from papa.stages import (
     AnyJob,
     Average,
@@ -44,9 +44,6 @@ from papa.stages import (
     Report,
     Tokenize,
 )
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 MB = 10**6
 TOKENS_PER_WORD = 1.3
@@ -94,7 +91,7 @@ NEEDS = {
 """
 
 
-def plan(config: Config, cores: int) -> dict[str, Any]:
+def plan(config: Config, cores: int) -> Row:
     """Estimate the needs of the jobs that have to run, in plain values.
 
     `problems` lists why something cannot run or be estimated. `smallest_margins` has, for each task, the smallest
@@ -105,7 +102,7 @@ def plan(config: Config, cores: int) -> dict[str, Any]:
         cores: number of cores that the workflow may use.
     """
     results = Path("results", config.name)
-    problems = list[str]()
+    problems = []
     folder = next(folder for folder in results.absolute().parents if folder.exists())
     # a run would read the same tables
     study = Plan(config, results, save=os.access(folder, os.W_OK))
@@ -127,39 +124,25 @@ def plan(config: Config, cores: int) -> dict[str, Any]:
         columns=["stage", *NEEDS, "threads", "runs_encoder"]
     )  # there may be none
     stages = batches.groupby("stage", sort=False).agg(NEEDS).reset_index().to_dict("records")
-    total: dict[str, Any] = {"stage": "total"}
+    total: Row = {"stage": "total"}
     for name, combination in NEEDS.items():
         numbers = [stage[name] for stage in stages]
         total[name] = sum(numbers) if combination == "sum" else max(numbers, default=0.0)
+    seconds = batches["seconds"]
     # snakemake gives no job more threads than there are cores
-    busy = (batches["seconds"] * batches["threads"].clip(upper=cores)).sum() / cores
-    # jobs that share a GPU run one after the other, however many cores there are
-    on_gpu = (
-        (batches["seconds"] * batches["runs_encoder"]).sum()
-        if config.device.startswith("cuda")
-        else 0
-    )
+    elapsed = (seconds * batches["threads"].clip(upper=cores)).sum() / cores
+    if config.device.startswith("cuda"):
+        # jobs that share a GPU run one after the other, however many cores there are
+        elapsed = max(elapsed, (seconds * batches["runs_encoder"]).sum())
     free = shutil.disk_usage(folder).free
-    needed = total["disk_mb"]
-    remedy = ", or set `keep_hidden_states: false`"
-    at_once = max(cores // config.threads, 1)
-    if not config.keep_hidden_states:  # about one batch of states for each job that runs
-        states = batches.loc[batches["stage"].eq(HiddenStates.stage), "disk_mb"]
-        needed += states.nlargest(at_once).sum() - states.sum()
-        # with one job at a time, fewer cores would change nothing
-        remedy = ", or use fewer cores" if at_once > 1 and len(states) > 1 else ""
-    if needed * MB > free:
-        missing = f"The disk is too small by {format_bytes(needed * MB - free)}"
-        problems.append(
-            f"{missing}: put results/ on a larger disk, or lower `train_limit`{remedy}."
-        )
+    problems += _lack_of_disk(config, batches, cores, free)
     return {
         "config": config.name,
         "problems": list(dict.fromkeys(problems)),
         "why": list(reasons(study)),
         "stages": stages,
         "total": total,
-        "elapsed_seconds": float(max(busy, on_gpu)),
+        "elapsed_seconds": float(elapsed),
         "cores": cores,
         "device": config.device,
         "free_disk_bytes": free,
@@ -169,16 +152,29 @@ def plan(config: Config, cores: int) -> dict[str, Any]:
     }
 
 
-def print_plan(estimates: Mapping[str, Any], out: Console) -> None:
+def _lack_of_disk(config: Config, batches: pd.DataFrame, cores: int, free: int) -> Iterator[str]:
+    """Yield a sentence if the files of these batches are larger than the `free` bytes of the disk."""
+    needed = batches["disk_mb"].sum()
+    remedy = ", or set `keep_hidden_states: false`"
+    if not config.keep_hidden_states:  # about one batch of states for each job that runs
+        at_once = max(cores // config.threads, 1)
+        states = batches.loc[batches["stage"].eq(HiddenStates.stage), "disk_mb"]
+        needed += states.nlargest(at_once).sum() - states.sum()
+        # with one job at a time, fewer cores would change nothing
+        remedy = ", or use fewer cores" if at_once > 1 and len(states) > 1 else ""
+    if needed * MB > free:
+        missing = f"The disk is too small by {format_bytes(needed * MB - free)}"
+        yield f"{missing}: put results/ on a larger disk, or lower `train_limit`{remedy}."
+
+
+def print_plan(estimates: Row, out: Console) -> None:
     """Print a plan: problems, a table of the stages, the total, and the smallest margins."""
     for problem in estimates["problems"]:
         out.print(printable(problem), style="bold red")
     total = estimates["total"]
     if not total["jobs"]:
-        out.print(
-            f"Every file of the study {estimates['config']} exists, so nothing has to run.",
-            style="bold",
-        )
+        finished = f"Every file of the study {estimates['config']} exists, so nothing has to run."
+        out.print(finished, style="bold")
     else:
         stages = pd.DataFrame(estimates["stages"])
         unestimated = stages["unknown"].map(
@@ -203,9 +199,7 @@ def print_plan(estimates: Mapping[str, Any], out: Console) -> None:
         out.print(printable(sentence))
 
 
-def _needs(
-    study: Plan, batch: JobBatch, rate: Callable[[str, int, int], float | None]
-) -> dict[str, object]:
+def _needs(study: Plan, batch: JobBatch, rate: Callable[[str, int, int], float | None]) -> Row:
     """Return the stage of a batch, `NEEDS`, its threads, and whether it runs a model; `rate` times a model."""
     needs = {
         "stage": batch.rule,
@@ -217,38 +211,36 @@ def _needs(
     }
     if batch.rule in (Tokenize.stage, Report.stage):
         return needs | {"threads": 1, "runs_encoder": False}
-    about = batch.jobs[0].about
-    number, length = _tokens_of(study, about)
+    job = batch.jobs[0]
+    number, length = _tokens_of(study, job)
+    speed = None
     if number:
-        needs["disk_mb"] = sum(_disk(study, job, number) for job in batch.jobs) / MB
-        needs["memory_mb"] = _memory(study, batch.jobs[0], length) / MB
-    slots = _slots_of(study, about)
-    if speed := rate(about["model"], length, slots) if number else None:
+        needs["disk_mb"] = sum(_disk(study, each, number) for each in batch.jobs) / MB
+        needs["memory_mb"] = _memory(study, job, length) / MB
+        speed = rate(job.about["model"], length, _slots_of(study, job))
+    if speed:
         needs["seconds"] = START_SECONDS + _passes(batch) * number / speed
     needs["unknown"] = int(speed is None)
-    return needs | {
-        "threads": study.config.threads,
-        "runs_encoder": batch.jobs[0].settings.runs_encoder,
-    }
+    return needs | {"threads": study.config.threads, "runs_encoder": job.settings.runs_encoder}
 
 
-def _tokens_of(study: Plan, about: Mapping[str, Any]) -> tuple[int, int]:
+def _tokens_of(study: Plan, job: AnyJob) -> tuple[int, int]:
     """Return the number of tokens of a job's corpus, and the mean number per text; 0 if nothing is known about it."""
-    facts = study.data(about["corpus"]).facts
-    slots = _slots_of(study, about)
+    facts = study.data(job.about["corpus"]).facts
+    slots = _slots_of(study, job)
     rows = sum(facts["rows"].values())
     words = {
         split: size["words"] * TOKENS_PER_WORD + SPECIAL_TOKENS_PER_TEXT
         for split, size in facts["sizes"].items()
     }
     number = sum(facts["rows"][split] * min(length, slots) for split, length in words.items())
-    known = bool(_sizes(study, about["model"]))
+    known = bool(_sizes(study, job.about["model"]))
     return round(number) * known, max(round(number / max(rows, 1)), 1)
 
 
-def _slots_of(study: Plan, about: Mapping[str, Any]) -> int:
+def _slots_of(study: Plan, job: AnyJob) -> int:
     """Return the number of slots of a job's corpus."""
-    return int(study.config.corpora[about["corpus"]].slots or about["slots"])
+    return int(study.config.corpora[job.about["corpus"]].slots or job.about["slots"])
 
 
 def _sizes(study: Plan, model: str) -> dict[str, int]:
@@ -283,9 +275,8 @@ def _disk(study: Plan, job: AnyJob, tokens: float) -> float:
     if sizes and isinstance(job.settings, Average):
         slots = int(job.about["slots"])
         outputs = job.settings.kind == "mean-output"
-        return (
-            12 * sizes["layers"] * slots * (sizes["hidden"] if outputs else sizes["heads"] * slots)
-        )
+        per_slot = sizes["hidden"] if outputs else sizes["heads"] * slots
+        return 12 * sizes["layers"] * slots * per_slot
     return 0
 
 
@@ -311,7 +302,7 @@ def _memory(study: Plan, job: AnyJob, length: int) -> float:
         needed += 4 * logits * LOGITS_AT_ONCE
         tokens = min(tokens, LOGITS_AT_ONCE // sizes["vocabulary"])
     per_token = STATES_KEPT * sizes["hidden"] + 4 * sizes["intermediate"]
-    per_token += MAPS_KEPT * sizes["heads"] * _slots_of(study, job.about)
+    per_token += MAPS_KEPT * sizes["heads"] * _slots_of(study, job)
     return needed + 4 * layers * tokens * per_token
 
 
@@ -365,16 +356,11 @@ def _metrics(study: Plan) -> list[str]:
     for name in _tasks(study):
         task = study.config.tasks[name]
         labels = study.data(task.corpus).facts["labels"].get(name)
-        if labels and (positive := positive_class(task.metric, labels["names"])):
-            doubt = (
-                ""
-                if task.labels
-                else frequent_class(task.metric, labels["names"], labels["train_counts"])
-            )
-            warning = f" {WARNING}{doubt}" if doubt else ""
-            sentences.append(
-                f"{task.title or name}: {METRICS[task.metric].title} of {positive}.{warning}"
-            )
+        if not labels or not (positive := positive_class(task.metric, labels["names"])):
+            continue
+        sentence = f"{task.title or name}: {METRICS[task.metric].title} of {positive}."
+        doubt = frequent_class(task.metric, labels["names"], labels["train_counts"])
+        sentences.append(f"{sentence} {WARNING}{doubt}" if doubt and not task.labels else sentence)
     return sentences
 
 
@@ -382,7 +368,7 @@ def _tasks(study: Plan) -> list[str]:
     return list(dict.fromkeys(task for _, task in study.config.pairs))
 
 
-def _smallest_margin(study: Plan, name: str) -> dict[str, object]:
+def _smallest_margin(study: Plan, name: str) -> Row:
     """Return the smallest margins of a task, or the reason why it has none."""
     config = study.config
     task = study.config.tasks[name]
@@ -391,7 +377,7 @@ def _smallest_margin(study: Plan, name: str) -> dict[str, object]:
     facts = study.data(task.corpus).facts
     examples = facts["rows"].get("validation", 0)
     margin = margin_for(config.margin, task.metric)
-    about: dict[str, object] = {
+    about: Row = {
         "title": task.title or name,
         "seeds": seeds if task.target.probed else None,
         "examples": examples,
@@ -415,10 +401,10 @@ def _smallest_margin(study: Plan, name: str) -> dict[str, object]:
     return about | {"smallest": share, "in_score": in_score, "unlikely": unlikely}
 
 
-def _describe_margins(estimates: Mapping[str, Any]) -> list[str]:
+def _describe_margins(estimates: Row) -> list[str]:
     """Describe the smallest margins of a plan in sentences."""
-    sentences = list[str]()
-    known = list[str]()
+    sentences = []
+    known = []
     without = dict[str, list[str]]()
     for entry in estimates["smallest_margins"]:
         if entry["why"]:

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from rich.console import Console
 
-from papa.results.table import Table
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from papa.data.tokenize import missing_packages
+from papa.data.weights import facts_in, locate
+from papa.model import verification
+from papa.model.load import stock_model
+from papa.results.table import Row, Table
 
 COLUMNS = {
     "kind": "type",
@@ -48,17 +49,12 @@ NOTE = (
 )
 
 
-def verify(model: str, device: str = "auto") -> dict[str, Any]:
+def verify(model: str, device: str = "auto") -> Row:
     """Check a model, given as a hub id, a folder or an installed package.
 
     Raises:
         InputError: the model cannot be loaded.
     """
-    from papa.data.tokenize import missing_packages
-    from papa.data.weights import facts_in, locate
-    from papa.model import verification
-    from papa.model.load import stock_model
-
     folder = locate(model)
     parts: list[str] = []
     if missing := missing_packages(folder, model):
@@ -77,7 +73,7 @@ def verify(model: str, device: str = "auto") -> dict[str, Any]:
     return {"model": model} | asdict(verified) | {"parts": parts} | packages
 
 
-def print_verified(check: dict[str, Any], console: Console) -> None:
+def print_verified(check: Row, console: Console) -> None:
     """Print a table of the checks, and the reason for a refusal."""
     table = table_of([check])
     frame = pd.DataFrame({"model": table.header, check["model"]: table.rows[0]})
@@ -89,23 +85,19 @@ def print_verified(check: dict[str, Any], console: Console) -> None:
     console.print(f"transformers {check['transformers']}, torch {check['torch']}. {NOTE}")
 
 
-def table_of(models: Sequence[dict[str, Any]]) -> Table:
+def table_of(models: Sequence[Row]) -> Table:
     """Return a table with a row for each model."""
-    distances = ("stock", "half", "all", "own_attention")
-    rows = [
-        check
-        | {"causal": "yes" if check["causal"] else "no", "sizes": _sizes(check)}
-        | {
-            name: "-" if pd.isna(check[name]) else f"{check[name]:.0e}".replace("0e+00", "0")
-            for name in distances
-        }
-        | {"skipped": "-" if pd.isna(check["skipped"]) else f"{100 * check['skipped']:.0f}%"}
-        for check in models
-    ]
-    return Table("", pd.DataFrame(rows)[list(COLUMNS)].rename(columns=COLUMNS), 1)
+    frame = pd.DataFrame(models)
+    frame["causal"] = frame["causal"].map({True: "yes", False: "no"})
+    frame["sizes"] = list(map(_sizes, models))
+    frame["skipped"] = frame["skipped"].map("{:.0%}".format, na_action="ignore")
+    for name in ("stock", "half", "all", "own_attention"):
+        distances = frame[name].map("{:.0e}".format, na_action="ignore")
+        frame[name] = distances.replace("0e+00", "0")
+    return Table("", frame[list(COLUMNS)].fillna("-").rename(columns=COLUMNS), 1)
 
 
-def _sizes(check: dict[str, Any]) -> str:
+def _sizes(check: Row) -> str:
     if not check["layers"]:
         return "-"
     some = f", only layers {', '.join(map(str, check['numbers']))}" if check["numbers"] else ""

@@ -13,7 +13,6 @@ examples differ in length. A mean over rows is a mean over the tokens of the cor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -25,12 +24,10 @@ from papa.errors import InputError, count
 from papa.files import PathLike
 from papa.method.averages import Constants
 from papa.method.pictures import pictures
+from papa.results.finished import Finished
 from papa.results.section import Section
 from papa.results.table import Table, percent
 from papa.stages import AnyJob
-
-if TYPE_CHECKING:
-    from papa.results.finished import Finished
 
 Measures = dict[str, float | None]
 """The measures and patterns of a head, by column."""
@@ -84,29 +81,24 @@ def patterns_of(averages: AnyJob, heads: Sequence[tuple[int, int]] | None = None
     heads = heads or of_paper or [(0, 0)]
     special = special_slots_of(averages.reads["tokens"])
     rows = pd.DataFrame(measure_patterns(constants, special), dtype=object)
-    shares = [
-        {"layer": str(layer)} | _shares(of_layer) for layer, of_layer in rows.groupby("layer")
-    ]
+    shares = [{"layer": str(layer)} | _shares(layered) for layer, layered in rows.groupby("layer")]
+    of_all = _shares(rows)
     cells = rows.map(_cell).rename(columns=lambda name: name.replace("_", " "))
-    of_all = ", ".join(f"{share} {words}" for words, share in _shares(rows).items())
+    in_words = ", ".join(f"{share} {words}" for words, share in of_all.items())
+    by_layer = pd.DataFrame([*shares, {"layer": "all"} | of_all])
     return Section(
         f"patterns-{model}-{corpus}",
         f"Patterns of averaged attention, {model}, {corpus}",
         rows,
         COLUMNS,
         [
-            Table(
-                "Share of heads",
-                pd.DataFrame([*shares, {"layer": "all"} | _shares(rows)]),
-                1,
-                rules=(len(shares),),
-            ),
+            Table("Share of heads", by_layer, 1, rules=(len(shares),)),
             Table("Heads", cells, 2),
         ],
         NOTE,
         {"examples": constants.examples, "special": special, "thresholds": THRESHOLDS},
         pictures(constants, heads),
-        f"Average attention of {count(len(heads), 'head')}. Of all {count(len(rows), 'head')}: {of_all}",
+        f"Average attention of {count(len(heads), 'head')}. Of all {count(len(rows), 'head')}: {in_words}",
         in_report=False,  # the report shows the matrix of every head
     )
 
@@ -117,9 +109,8 @@ def patterns(finished: Finished) -> list[Section]:
     asked = config.patterns
     if asked is None:
         return []
-    corpora = dict.fromkeys(
-        (model, config.tasks[task].corpus) for model, task in config.pairs if task in asked.tasks
-    )
+    pairs = [(model, task) for model, task in config.pairs if task in asked.tasks]
+    corpora = dict.fromkeys((model, config.tasks[task].corpus) for model, task in pairs)
     sections = []
     for model, corpus in corpora:
         averages = finished.averages(model, corpus, Constant("average"))
@@ -156,7 +147,7 @@ def measure_patterns(constants: Constants, special: Sequence[int]) -> list[Measu
             f"The special slots are {list(special)}; give each once, and only slots that contain tokens "
             f"({len(used)} of {constants.n}, from {int(used[0])} to {int(used[-1])})."
         )
-    rows = list[Measures]()
+    rows = []
     for layer, heads in enumerate(constants.sum):
         for head, total in enumerate(heads.double()):
             measures = _measure_head(total, counts, special)
@@ -233,13 +224,9 @@ def special_slots_of(tokens: PathLike) -> list[int]:
     """Return the slots that hold special tokens in all of the first training examples of a tokens file."""
     with TokensFile.opened(tokens) as file:
         first = file.extent("train").first
-        blocks = [
-            block
-            for _, block in file.between(first, first + SPECIAL_SAMPLE_SIZE)
-            if block.split == "train"
-        ]
-    slots = [set(special_slots(block)) for block in blocks if len(block)]
-    return sorted(set.intersection(*slots))
+        blocks = [block for _, block in file.between(first, first + SPECIAL_SAMPLE_SIZE)]
+    training = [block for block in blocks if block.split == "train" and len(block)]
+    return sorted(set.intersection(*(set(special_slots(block)) for block in training)))
 
 
 def _shares(rows: pd.DataFrame) -> dict[str, str]:

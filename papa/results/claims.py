@@ -12,12 +12,10 @@ A margin is a share of attention's contribution, or in points (nats) of the metr
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from math import inf
-from typing import Any, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -32,6 +30,7 @@ from papa.results.phrases import (
     ABOVE_ALL,
     COVERED,
     FORMULA,
+    Margins,
     bound_text,
     effect_texts,
     margin_text,
@@ -51,11 +50,11 @@ from papa.results.reliance import (
 )
 from papa.results.statistics import LEVEL, holm
 from papa.results.summary import is_main
-from papa.results.table import Table, texts
+from papa.results.table import Row, Table, records_of, rules_between, texts
 from papa.results.views import GridView, rows_of
 
 CLAIM_COLUMNS = dict.fromkeys(
-    ("grid", "line", "model", "constant", "order", "fraction", "task", "metric", "positive"),
+    "grid line model constant order fraction task metric positive".split(),
     "string",
 )
 CLAIM_COLUMNS |= dict.fromkeys(("replaced", "heads", "tasks", "averaged", "claims"), "int64")
@@ -104,7 +103,7 @@ def samples_of(task_outcomes: Iterable[TaskOutcomes]) -> Samples:
 
 
 def claims_of(
-    grid: GridView, summary: pd.DataFrame, samples: Samples, margins: Sequence[str]
+    grid: GridView, summary: pd.DataFrame, samples: Samples, margins: Margins
 ) -> pd.DataFrame:
     """Return the claims about the lines of a grid (`CLAIM_COLUMNS`), with the number of `orders` that were run.
 
@@ -117,16 +116,17 @@ def claims_of(
     # fractions may round to the same number of heads, which is one claim and not two
     rows = rows[rows["replaced"] > 0].drop_duplicates(["line", "task", "replaced"])
     # a Setting is looked up in dictionaries, in which pandas' missing values are not None
-    names = rows[["constant", "corpus", "order", "fraction"]].astype(object)
     rows["setting"] = [
-        Setting(Constant.parse(constant).for_corpus(corpus).name, order, fraction)
-        for constant, corpus, order, fraction in names.where(names.notna(), None).itertuples(
-            index=False
+        Setting(
+            constant=Constant.parse(row["constant"]).for_corpus(row["corpus"]).name,
+            order=row["order"],
+            fraction=row["fraction"],
         )
+        for row in records_of(rows)
     ]
-    frames = list[pd.DataFrame]()
-    joint = list[pd.DataFrame]()
-    single = list[pd.DataFrame]()
+    frames = []
+    joint = []
+    single = []
     for _, of_line in rows.groupby("line", sort=False):
         steps = _steps_of_line(of_line, samples)
         by_task = _claims_by_task(steps, of_line, samples, margins)
@@ -162,7 +162,7 @@ def _steps_of_line(rows: pd.DataFrame, samples: Samples) -> pd.DataFrame:
     """Return a row for each number of replaced heads of a line."""
     steps = rows.drop_duplicates("replaced").set_index("replaced").sort_index()
     order = next(iter(rows["order"].dropna()), None)
-    columns = ["grid", "line", "model", "constant", "fraction", "heads"]
+    columns = "grid line model constant fraction heads".split()
     orders = [
         len(samples[row["model"], row["task"]].runs_of(row["setting"]))
         for _, row in rows.iterrows()
@@ -171,10 +171,10 @@ def _steps_of_line(rows: pd.DataFrame, samples: Samples) -> pd.DataFrame:
 
 
 def _claims_by_task(
-    steps: pd.DataFrame, rows: pd.DataFrame, samples: Samples, margins: Sequence[str]
+    steps: pd.DataFrame, rows: pd.DataFrame, samples: Samples, margins: Margins
 ) -> list[pd.DataFrame]:
     """Return the claims about each task of a line with their `tests`; untested tasks have 0 `tasks`."""
-    frames = list[pd.DataFrame]()
+    frames = []
     for (model, task), of_task in rows.groupby(["model", "task"], sort=False):
         first = of_task.iloc[0]
         margin = margin_for(margins, first["metric"])
@@ -223,7 +223,7 @@ def _joint_claims(
 
 
 def tasks_of(
-    grid: GridView, summary: pd.DataFrame, samples: Samples, margins: Sequence[str]
+    grid: GridView, summary: pd.DataFrame, samples: Samples, margins: Margins
 ) -> pd.DataFrame:
     """Return a row for each model and task of a grid, with the reason if it is `untested`.
 
@@ -232,13 +232,14 @@ def tasks_of(
     replaces that one, and the number of clusters that the margin amounts to (`at_stake`).
     """
     rows = rows_of(grid, summary[is_main(summary)])
-    records = list[dict[str, object]]()
+    records = []
     for (model, task), of_task in rows.groupby(["model", "task"], sort=False):
         sample = samples[str(model), str(task)]
         first = of_task.iloc[0]
         margin = margin_for(margins, first["metric"])
         probed = is_probed(of_task["metric"]) & of_task["fraction"].ne("1")
-        used = [each for each in sample.settings if each.constant in of_task["constant"].tolist()]
+        constants = of_task["constant"].unique()
+        used = [each for each in sample.settings if each.constant in constants]
         record = {
             "grid": grid.name,
             "model": model,
@@ -266,26 +267,14 @@ def tasks_of(
     return tasks.astype(dict.fromkeys(("needed", "clusters", "seeds"), "Int64"))
 
 
-class Conclusion(TypedDict):
-    """The content of claims.json: sentences, a table and notes about the first grid, and the records of all grids."""
-
-    sentences: list[str]
-    table: dict[str, list[object]]
-    notes: list[str]
-    margin: list[str]
-    claims: list[dict[Hashable, object]]
-    tasks: list[dict[Hashable, object]]
-    orders: list[dict[Hashable, object]]
-
-
 def conclusion_of(
     claims: pd.DataFrame,
     tasks: pd.DataFrame,
-    margins: Sequence[str],
+    margins: Margins,
     orders: pd.DataFrame,
     notes: Sequence[str] = (),
-) -> Conclusion:
-    """Return the conclusion of a study.
+) -> Row:
+    """Return the content of claims.json: sentences, a table and notes about the first grid, and records of all grids.
 
     Args:
         claims, tasks: the tables of all grids.
@@ -297,29 +286,23 @@ def conclusion_of(
     model = " (" + of_tasks["model"] + ")" if of_tasks["model"].nunique() > 1 else ""
     of_tasks = of_tasks.assign(name=of_tasks["task"] + model)
     lost = next((table.frame for table in tables_of(of_grid)), pd.DataFrame())
-    return {
+    content: Row = {
         "sentences": [*sentences_of(of_grid, of_tasks, margins), *order_sentences(orders)],
         "table": lost.to_dict("split", index=False),
         "notes": [*notes_of(of_grid, of_tasks), *notes],
         "margin": list(margins),
-        "claims": _records(claims),
-        "tasks": _records(tasks),
-        "orders": _records(orders),
     }
-
-
-def _records(rows: pd.DataFrame) -> list[dict[Hashable, object]]:
-    """Return rows as plain values for JSON, with null for unknown values and for infinity."""
-    known = rows.notna() & ~rows.isin([inf, -inf])
-    # as objects, because a column of floats would turn None into NaN, which is no JSON
-    return list(rows.astype(object).where(known, None).to_dict("records"))
+    for name, rows in {"claims": claims, "tasks": tasks, "orders": orders}.items():
+        # JSON has neither infinity nor NaN
+        content[name] = records_of(rows.mask(rows.isin([inf, -inf])))
+    return content
 
 
 def data_notes(
     config: Config,
-    facts: Mapping[str, Mapping[str, Any]],
+    facts: Mapping[str, Row],
     rows: pd.DataFrame,
-    laid_out: Mapping[tuple[str, str], Mapping[str, Any]],
+    laid_out: Mapping[tuple[str, str], Row],
 ) -> list[str]:
     """Return notes on a study's data: leaked rows, cut or unknown texts, and F1 of the more frequent class.
 
@@ -329,10 +312,9 @@ def data_notes(
         rows: the summary.
         laid_out: the facts about the tokens of each model and corpus.
     """
-    leaked = list[str]()
-    frequent = list[str]()
-    cut = defaultdict[tuple[str, str, str], list[str]](list)
-    unknown = defaultdict[tuple[str, str, str], list[str]](list)
+    leaked = []
+    frequent = []
+    titles: dict[str, Row] = {"cut": {}, "unknown": {}}
     for name in dict.fromkeys(config.tasks[task].corpus for _, task in config.pairs):
         if shared := facts[name]["shared"].get("validation", 0):
             size = facts[name]["rows"]["validation"]
@@ -340,34 +322,35 @@ def data_notes(
             leaked.append(f"{shared_rows} of {name}")
     for row in rows[rows["main"]].drop_duplicates(["model", "task"]).to_dict("records"):
         task = config.tasks[row["task"]]
+        tokens = laid_out[row["model"], task.corpus]
         for split, noun in (("train", "training row"), ("validation", "validation row")):
             size = row[f"rows_{split}"]
             # tokens of older versions lack this fact
-            unread = laid_out[row["model"], task.corpus].get("unknown", {}).get(split, 0)
-            for tasks, number in ((cut, row[f"cut_{split}"]), (unknown, unread)):
+            unknown = tokens.get("unknown", {}).get(split, 0)
+            for problem, number in {"cut": row[f"cut_{split}"], "unknown": unknown}.items():
                 if number > CUT_SHARE * size:
                     share = f"{number:,} of {count(size, noun)}"
-                    tasks[task.corpus, row["model"], share].append(row["title"])
+                    key = (task.corpus, share, row["model"])
+                    titles[problem].setdefault(key, []).append(row["title"])
         if (labels := facts[task.corpus]["labels"].get(row["task"])) and not task.labels:
             frequent.append(frequent_class(row["metric"], labels["names"], labels["train_counts"]))
+    sentences = {
+        "Validation rows that are also in training: {}. Probes may have memorised their answers.": leaked,
+        "Texts cut because they have more tokens than slots: {}.": _listed(titles["cut"]),
+        "Texts of only unknown tokens: {}. The model cannot tell them apart.": _listed(
+            titles["unknown"]
+        ),
+    }
+    notes = [note.format("; ".join(found)) for note, found in sentences.items() if found]
+    return [*notes, *filter(None, dict.fromkeys(frequent))]
 
-    def listed(found: Mapping[tuple[str, str, str], Sequence[str]]) -> str:
-        parts = (
-            f"{share} of {', '.join(each)} ({model})" for (_, model, share), each in found.items()
-        )
-        return "; ".join(parts)
 
-    notes = [
-        f"Validation rows that are also in training: {'; '.join(leaked)}. Probes may have memorised their answers."
-        if leaked
-        else "",
-        f"Texts cut because they have more tokens than slots: {listed(cut)}." if cut else "",
-        f"Texts of only unknown tokens: {listed(unknown)}. The model cannot tell them apart."
-        if unknown
-        else "",
-        *dict.fromkeys(frequent),
+def _listed(titles: Row) -> list[str]:
+    """Describe shares of rows, each of several tasks with one corpus and model."""
+    return [
+        f"{share} of {', '.join(of_tasks)} ({model})"
+        for (_, share, model), of_tasks in titles.items()
     ]
-    return list(filter(None, notes))
 
 
 # -- several claims at once --------------------------------------------------------------------------------------------
@@ -399,12 +382,6 @@ def _largest_bound(claims: Iterable[Claim | None], level: float) -> float:
     return max(inf if claim is None else claim.bound(level) for claim in claims)
 
 
-def _smallest_margins(claims: Claims, level: float) -> list[float]:
-    """Return the margin above which the claim at each number passes at a confidence level."""
-    bounds = [_largest_bound(at_number, level) for at_number in claims]
-    return list(accumulate(bounds, max, initial=0.0))[1:]
-
-
 def corrected_margins(sequences: Sequence[Claims]) -> list[list[float]]:
     """Return the margins above which the claim at each number of each sequence passes after the correction.
 
@@ -417,15 +394,18 @@ def corrected_margins(sequences: Sequence[Claims]) -> list[list[float]]:
 
     @cache
     def margins(place: int, level: float) -> list[float]:
-        return _smallest_margins(sequences[place], level)
+        """Return the margin above which the claim at each number passes at a confidence level."""
+        bounds = [_largest_bound(at_number, level) for at_number in sequences[place]]
+        return list(accumulate(bounds, max, initial=0.0))[1:]
 
     def corrected(place: int, number: int) -> float:
         smallest = 0.0
         for passed, level in enumerate(levels):
             bound = margins(place, level)[number]
-            others = sorted(
+            others = [
                 margins(other, level)[-1] for other in range(len(sequences)) if other != place
-            )
+            ]
+            others.sort()
             completed = others[passed] if passed < len(others) else inf
             smallest = max(smallest, min(bound, completed))
             if bound <= completed:  # with fewer sequences left, the bound is only lower
@@ -455,7 +435,7 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
         if rows["metric"].dropna().map(unit_of).eq(POINTS).any():  # nats are in the cells
             lost = lost.rename(columns={"lost": f"lost ({POINTS})"})
         lost = lost[rows["task"].notna() | rows["averaged"].gt(1)]
-        tables.append(Table(title, lost, names, rules=_rules(lost.iloc[:, 0])))
+        tables.append(Table(title, lost, names, rules=rules_between(lost.iloc[:, :1])))
         tested = rows[rows["tasks"].gt(1) | (rows["task"].notna() & rows["tasks"].eq(1))]
         claims = text.loc[tested.index].fillna({"task": TOGETHER})
         claims["margin"] = [margin_text(row) for row in tested.to_dict("records")]
@@ -463,10 +443,6 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
         claims["on"] = tested["worst"].fillna("")
         claims["passes at margins above"] = texts(bound_text, tested, "corrected_margin", "margin")
         if len(claims):
-            rules = _rules(claims.iloc[:, 0])
+            rules = rules_between(claims.iloc[:, :1])
             tables.append(Table(f"{title}: claims", claims, names, BOUNDS_NOTE, rules))
     return tables
-
-
-def _rules(names: pd.Series[str]) -> tuple[int, ...]:
-    return tuple(np.flatnonzero(names.ne(names.shift()).to_numpy()).tolist())

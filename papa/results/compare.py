@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from rich.console import Console
 
 from papa.config.margin import margin_for
 from papa.config.measures import positive_class
@@ -30,14 +30,11 @@ from papa.results.outcomes import (
     joint_spread,
     outcomes_in,
 )
-from papa.results.phrases import allowed_text, share_replaced
+from papa.results.phrases import Margins, allowed_text, share_replaced
 from papa.results.reliance import SIGNIFICANT, UNMATCHED, effect_of
 from papa.results.scores import DATA_COLUMNS, RECIPE_COLUMNS
 from papa.results.statistics import LEVEL, SOURCES, Estimate, Spread, holm
-from papa.results.table import Table, metric_name, percent, printable
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from papa.results.table import Row, Table, metric_name, percent, printable, records_of
 
 DIFFERS = "differs"
 DIFFERS_BY_LESS = "differs, but by less than δ"
@@ -64,12 +61,10 @@ MAXIMUM_CHARACTERS = 16
 MAXIMUM_ROWS = 10
 """The number of settings of one side that are printed."""
 
-Row = dict[str, Any]
-Values = dict[str, object]
 Key = tuple[str, str]
 """A model and a task."""
-Parameters = dict[tuple[str, str | None, str], list[object]]
-"""All values of each parameter, sorted, by model, task and name; the task is None for a parameter of a model."""
+Parameters = dict[tuple[str, str | None], dict[str, list[object]]]
+"""All values of each parameter, sorted, by model and task and by name; the task is None for those of a model."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +72,7 @@ class Results:
     """One side of a comparison."""
 
     outcomes: dict[Key, TaskOutcomes]
-    facts: dict[str, Any]
+    facts: Row
     parameters: Parameters
 
 
@@ -117,13 +112,10 @@ def compare(a: PathLike, b: PathLike, margin: float | str | Sequence[str] | None
             f"{a} and {b} have no setting in common: {_described(left)} and {_described(right)}. To be compared, "
             "results need the same names of models and tasks, and the same metric."
         )
-    rows = judge(
-        pd.DataFrame(
-            row
-            for key, settings in common.items()
-            for row in _rows(left, right, key, settings, margins)
-        )
-    )
+    tested = list[Row]()
+    for key, settings in common.items():
+        tested += _rows(left, right, key, settings, margins)
+    rows = judge(pd.DataFrame(tested))
     verdicts = {name: int(rows["verdict"].eq(name).sum()) for name in VERDICTS}
     return {
         "a": str(a),
@@ -135,27 +127,17 @@ def compare(a: PathLike, b: PathLike, margin: float | str | Sequence[str] | None
         "same": int(rows["same"].sum()),
         "differ": verdicts[DIFFERS] + verdicts[DIFFERS_BY_LESS],
         "verdicts": verdicts,
-        "rows": rows.astype(object).where(rows.notna(), None).to_dict("records"),
+        "rows": records_of(rows),
         "only_a": _only(left, right),
         "only_b": _only(right, left),
-        "settings": [
-            {
-                "model": key[0],
-                "task": key[1],
-                "setting": key[2],
-                "a": values,
-                "b": right.parameters[key],
-            }
-            for key, values in left.parameters.items()
-            if values and right.parameters.get(key) and values != right.parameters[key]
-        ],
+        "settings": _differing(left.parameters, right.parameters),
     }
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_outcomes(path: PathLike) -> tuple[dict[Key, TaskOutcomes], dict[str, Any]]:
+def read_outcomes(path: PathLike) -> tuple[dict[Key, TaskOutcomes], Row]:
     """Return all outcomes in a table by model and task, and the facts of the table."""
     table = read_table(path)
     facts = read_facts(path)
@@ -168,11 +150,9 @@ def read_outcomes(path: PathLike) -> tuple[dict[Key, TaskOutcomes], dict[str, An
 
 def _read(folder: Path) -> Results:
     if not (folder / OUTCOMES).is_file():
-        problem = (
-            f"has no {OUTCOMES}, so it has no finished results"
-            if folder.exists()
-            else "does not exist"
-        )
+        problem = "does not exist"
+        if folder.exists():
+            problem = f"has no {OUTCOMES}, so it has no finished results"
         raise InputError(
             f"{folder} {problem}; pass results/NAME, and run its workflow to the end first."
         )
@@ -180,20 +160,16 @@ def _read(folder: Path) -> Results:
     runs = read_table(folder / RUNS).to_pandas()
     recorded = Parameters()
     for model, rows in runs.groupby("model", sort=False):
-        recorded |= {
-            (str(model), None, name): [value] for name, value in facts["models"][model].items()
-        }
-        recorded[str(model), None, "heads"] = _values(rows, "heads")
+        of_model = {name: [value] for name, value in facts["models"][model].items()}
+        recorded[str(model), None] = of_model | _values(rows, ["heads"])
     for (model, task), rows in runs.groupby(["model", "task"], sort=False):
-        recorded |= {(model, task, name): _values(rows, name) for name in PARAMETERS}
-        recorded |= {
-            (model, task, name): [facts["tasks"][task][name]] for name in ("metric", *OF_TASKS)
-        }
+        of_task = {name: [facts["tasks"][task][name]] for name in ("metric", *OF_TASKS)}
+        recorded[model, task] = _values(rows, PARAMETERS) | of_task
     return Results(outcomes, facts, recorded)
 
 
-def _values(rows: pd.DataFrame, name: str) -> list[object]:
-    return sorted(rows[name].dropna().unique().tolist())
+def _values(rows: pd.DataFrame, names: Sequence[str]) -> dict[str, list[object]]:
+    return {name: sorted(rows[name].dropna().unique().tolist()) for name in names}
 
 
 def _described(results: Results) -> str:
@@ -201,12 +177,24 @@ def _described(results: Results) -> str:
     return f"{', '.join(models)} on {', '.join(tasks)}"
 
 
+def _differing(left: Parameters, right: Parameters) -> list[Row]:
+    """Return a row for each parameter that both sides record with different values."""
+    rows = []
+    for (model, task), parameters in left.items():
+        for name, values in parameters.items():
+            others = right.get((model, task), {}).get(name)
+            if values and others and values != others:
+                of_model = {"model": model, "task": task, "setting": name}
+                rows.append(of_model | {"a": values, "b": others})
+    return rows
+
+
 # -- tests ------------------------------------------------------------------------------------------------------------
 
 
 def _rows(
-    left: Results, right: Results, key: Key, settings: Sequence[Setting], margins: Sequence[str]
-) -> Iterator[Values]:
+    left: Results, right: Results, key: Key, settings: Sequence[Setting], margins: Margins
+) -> Iterator[Row]:
     """Test the common settings of a model and a task; `judge` adds the verdicts after all tests."""
     outcomes = left.outcomes[key]
     same_seeds = _same_seeds(left, right, key)
@@ -224,19 +212,20 @@ def _rows(
         yield row | _tested(estimate, delta)
 
 
-def _identity(side: Results, outcomes: TaskOutcomes, setting: Setting) -> Values:
-    about: Values = {"model": outcomes.model, "task": outcomes.task}
-    about["title"] = side.facts["tasks"][outcomes.task]["title"]
-    about |= {
+def _identity(side: Results, outcomes: TaskOutcomes, setting: Setting) -> Row:
+    return {
+        "model": outcomes.model,
+        "task": outcomes.task,
+        "title": side.facts["tasks"][outcomes.task]["title"],
         "metric": outcomes.metric,
         "positive": positive_class(outcomes.metric, outcomes.names),
+        **setting._asdict(),
     }
-    return about | setting._asdict()
 
 
-def _tested(estimate: Estimate | None, delta: float | None) -> Values:
+def _tested(estimate: Estimate | None, delta: float | None) -> Row:
     """Return a difference with its interval and its p values; `p_equal` is that of a difference of at least δ."""
-    row: Values = dict.fromkeys(("difference", "low", "high", "p", "p_equal"))
+    row: Row = dict.fromkeys(("difference", "low", "high", "p", "p_equal"))
     if estimate is None:
         return row | {"why": "orders have no common seed"}
     row["difference"] = float(estimate.mean)
@@ -270,19 +259,19 @@ def judge(rows: pd.DataFrame) -> pd.DataFrame:
 
 def samples_of(a: TaskOutcomes, b: TaskOutcomes) -> tuple[Sample, Sample, bool]:
     """Return the scores of both sides on all reported examples, and whether these are the same examples."""
-    masks = a.subsets()[ALL], b.subsets()[ALL]
-    items = [
-        outcomes.items.loc[mask].reindex(columns=EXAMPLE_KEYS).reset_index(drop=True).astype(str)
-        for outcomes, mask in zip((a, b), masks, strict=True)
-    ]
-    same = a.names == b.names and items[0].equals(items[1])
-    first = a.sample(a.metric, masks[0])
-    second = b.sample(b.metric, masks[1])
-    clusters = [
+    samples = []
+    examples = []
+    clusters = []
+    for outcomes in (a, b):
+        mask = outcomes.subsets()[ALL]
+        sample = outcomes.sample(outcomes.metric, mask)
+        items = outcomes.items.loc[mask].reindex(columns=EXAMPLE_KEYS)
+        samples.append(sample)
+        examples.append(items.reset_index(drop=True).astype(str))
         # renumbered, because only the grouping matters
-        None if side.clusters is None else pd.factorize(side.clusters)[0].tolist()
-        for side in (first, second)
-    ]
+        clusters.append([] if sample.clusters is None else [*pd.factorize(sample.clusters)[0]])
+    first, second = samples
+    same = a.names == b.names and examples[0].equals(examples[1])
     if same and clusters[0] != clusters[1]:
         raise InputError(
             f"The two results group the examples of task {a.task} in different clusters; set the same `cluster` in "
@@ -339,42 +328,36 @@ def _paired_by_example(a: Spread, b: Spread) -> Estimate:
     units = b.units[1] - a.units[1]
     unseen = sum(a.unseen) + sum(b.unseen)
     freedom = len(units) - 1.0
-    effects = [
-        (
-            float(units @ units) * len(units) / freedom + unseen,
-            1.0,
-            freedom,
-            np.array(EXAMPLES_ONLY),
-        )
-    ]
+    squares = [float(units @ units) * len(units) / freedom + unseen]
+    freedoms = [freedom]
+    members = [EXAMPLES_ONLY]
     for side in (a, b):
         others = (side.members != EXAMPLES_ONLY).any(1)
-        columns = (side.squares[:, 1, 1], side.signs, side.freedoms, side.members)
-        effects += zip(*(column[others] for column in columns), strict=True)
-    squares, signs, freedoms, members = (np.array(column) for column in zip(*effects, strict=True))
-    means = b.means[1:] - a.means[1:]
-    seeds = min(a.seeds, b.seeds)
-    examples = {"units": units[None], "unseen": (unseen,), "seeded": a.seeded}
-    return Spread(
-        means, squares[:, None, None], signs, freedoms, members, seeds, **examples
-    ).estimate([1.0])
+        squares += side.squares[others, 1, 1].tolist()
+        freedoms += side.freedoms[others].tolist()
+        members += side.members[others].tolist()
+    spread = Spread(
+        means=b.means[1:] - a.means[1:],
+        squares=np.array(squares)[:, None, None],
+        freedoms=np.array(freedoms),
+        members=np.array(members),
+        seeds=min(a.seeds, b.seeds),
+        units=units[None],
+        unseen=(unseen,),
+        seeded=a.seeded,
+    )
+    return spread.estimate([1.0])
 
 
 def _same_seeds(left: Results, right: Results, key: Key) -> bool:
     """Whether both sides record the same values of all parameters on which the effect of a seed depends."""
-    model, task = key
-    parameters = [
-        (model, None, "files"),
-        *((model, task, name) for name in (*RECIPE_COLUMNS, *OF_TASKS)),
-    ]
-    a, b = ([side.parameters.get(parameter) for parameter in parameters] for side in (left, right))
+    model, _ = key
+    a, b = (side.parameters[model, None] | side.parameters[key] for side in (left, right))
     # that neither side records a parameter does not show that it is the same
-    return all(a) and a == b
+    return all(a[name] and a[name] == b[name] for name in ("files", *RECIPE_COLUMNS, *OF_TASKS))
 
 
-def _delta(
-    sample: Sample, outcomes: TaskOutcomes, margins: Sequence[str]
-) -> tuple[float | None, str]:
+def _delta(sample: Sample, outcomes: TaskOutcomes, margins: Margins) -> tuple[float | None, str]:
     """Return a task's δ, or None and the reason why there is none."""
     margin = margin_for(margins, outcomes.metric)
     if margin.in_points:
@@ -383,18 +366,20 @@ def _delta(
     if effect is None:
         return None, UNMATCHED
     status = effect.status(sample, outcomes.guess(outcomes.metric).words)
-    return (
-        (None, status) if status != SIGNIFICANT else (margin.size * effect.contributed().mean, "")
-    )
+    if status != SIGNIFICANT:
+        return None, status
+    return margin.size * effect.contributed().mean, ""
 
 
-def _only(side: Results, other_side: Results) -> list[Values]:
-    return [
-        _identity(side, outcomes, setting)
-        for key, outcomes in side.outcomes.items()
-        for setting in outcomes.settings()
-        if key not in other_side.outcomes or setting not in other_side.outcomes[key].settings()
-    ]
+def _only(side: Results, other_side: Results) -> list[Row]:
+    rows = []
+    for key, outcomes in side.outcomes.items():
+        other = other_side.outcomes.get(key)
+        known = other.settings() if other else {}
+        rows += [
+            _identity(side, outcomes, each) for each in outcomes.settings() if each not in known
+        ]
+    return rows
 
 
 # -- the terminal -----------------------------------------------------------------------------------------------------
@@ -499,6 +484,6 @@ def _number(number: float | None) -> str:
 
 def _value(value: object) -> str:
     text = str(value)
-    return (
-        text if len(text) <= MAXIMUM_CHARACTERS or " " in text else f"{text[:MAXIMUM_CHARACTERS]}…"
-    )
+    if len(text) <= MAXIMUM_CHARACTERS or " " in text:
+        return text
+    return f"{text[:MAXIMUM_CHARACTERS]}…"

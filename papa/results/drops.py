@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
+import altair as alt
 import pandas as pd
 
 from papa.method.pictures import HEIGHT, WIDTH, inline, styled
 from papa.results.figures import COLORS
+from papa.results.finished import Finished
 from papa.results.phrases import constant_name
 from papa.results.section import Section
 from papa.results.summary import DROP_NOTE, has_drop, is_main
 from papa.results.table import Table, mean_text, score_text, texts
 from papa.results.views import grid_views, rows_of
-
-if TYPE_CHECKING:
-    import altair as alt
-
-    from papa.results.finished import Finished
 
 COLUMNS = {"model": "string", "constant": "string", "mean_original": "float64", "tasks": "int64"}
 COLUMNS |= {
@@ -44,9 +40,7 @@ def drops(finished: Finished) -> Section | None:
         {
             "model": rows["model"],
             "constants": rows["constant"].map(constant_name),
-            "mean original score": [
-                score_text(mean, float("nan")) for mean in rows["mean_original"]
-            ],
+            "mean original score": rows["mean_original"].map(score_text),
             "tasks": rows["tasks"],
             "mean drop": rows["mean_relative_drop"].map(mean_text),
             "tasks with a drop": rows["tasks_with_drop"],
@@ -79,13 +73,13 @@ def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows[is_main(rows)]
     with_drop = has_drop(rows["metric"])
     originals = rows[with_drop & rows["fraction"].eq("1")].set_index(["model", "task"])["mean"]
+    ends = rows[rows["fraction"].eq("0")].groupby(["model", "constant"], sort=False)
     means = []
-    for (model, constant), at_end in rows[rows["fraction"].eq("0")].groupby(
-        ["model", "constant"], sort=False
-    ):
+    for (model, constant), at_end in ends:
         dropped = at_end[with_drop[at_end.index]]
         scores = originals.reindex([(model, task) for task in dropped["task"]]).dropna()
         drops = dropped["relative_drop"].dropna()
+        without = dropped.loc[dropped["relative_drop"].isna(), "title"]
         means.append(
             {
                 "model": model,
@@ -94,10 +88,7 @@ def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
                 "tasks": len(scores),
                 "mean_relative_drop": drops.mean(),
                 "tasks_with_drop": len(drops),
-                "tasks_without_drop": ", ".join(
-                    dropped.loc[dropped["relative_drop"].isna(), "title"]
-                )
-                or None,
+                "tasks_without_drop": ", ".join(without) or None,
             }
         )
     return pd.DataFrame(means, columns=list(COLUMNS))
@@ -108,17 +99,17 @@ def drop_figure(frame: pd.DataFrame) -> tuple[alt.Chart | None, str]:
 
     With fewer than two drops, there is nothing to compare, and no figure.
     """
-    import altair as alt
-
-    several = frame["constant"].nunique() > 1
-    names = (
-        frame["model"] + " / " + frame["constant"].map(constant_name) if several else frame["model"]
+    names = frame["model"]
+    if frame["constant"].nunique() > 1:
+        names = names + " / " + frame["constant"].map(constant_name)
+    frame = frame.assign(
+        text=names,
+        end=frame["mean_relative_drop"],
+        at=frame["mean_original"],
+        score=frame["mean_original"].map("{:.3f}".format),
+        drop=frame["mean_relative_drop"].map(mean_text),
     )
-    frame = frame.assign(text=names, end=frame["mean_relative_drop"], at=frame["mean_original"])
     points = frame[frame["end"].notna()].sort_values("end", kind="stable")
-    points = points.assign(
-        score=points["at"].map("{:.3f}".format), drop=points["end"].map(mean_text)
-    )
     undefined = frame.loc[frame["end"].isna(), "text"]
     missing = f"No drop is defined for {', '.join(undefined)}." if len(undefined) else ""
     alternative = f"{TITLE}: " + "; ".join(

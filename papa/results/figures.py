@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from textwrap import wrap
 
@@ -13,7 +14,7 @@ from papa.errors import InputError, count
 from papa.method.pictures import HEIGHT, PANELS_PER_ROW, WIDTH, inline, styled
 from papa.results.outcomes import ALL
 from papa.results.phrases import ABOVE_ALL, COVERED, floor_name
-from papa.results.table import metric_name
+from papa.results.table import Row, metric_name, texts
 from papa.results.views import GridView
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -55,95 +56,101 @@ def grid_figure(frame: pd.DataFrame, grid: GridView) -> tuple[alt.ConcatChart, s
     points = _points(frame)
     if points.empty:
         raise InputError(f"{grid.title} has no score to draw; pass rows with scores.")
-    lines = points["line"].unique().tolist()
-    tasks = points["task"].unique().tolist()
-    subsets = sorted(points["subset"].unique(), key=lambda subset: subset != ALL)
-    field, names = ("line", lines) if len(lines) > 1 else ("subset", subsets)
+    names = {name: points[name].unique().tolist() for name in ("task", "line", "subset")}
+    names["subset"].sort(key=lambda subset: subset != ALL)
     points = points.sort_values("replaced", kind="stable")
-    x = _heads_axis(points)
-    colors = alt.Scale(
-        domain=names, range=[COLORS[index % len(COLORS)] for index in range(len(names))]
-    )
-    title = " / ".join(grid.varied) if field == "line" else "examples"
-    curve: list[alt.Color | alt.StrokeDash] = [
-        alt.Color(f"{field}:N", scale=colors, legend=_line_legend(title, names))
-    ]
-    if field == "line":
-        dashes = alt.Scale(
-            domain=subsets, range=[DASHES[index % len(DASHES)] for index in range(len(subsets))]
-        )
-        curve.append(
-            alt.StrokeDash("subset:N", scale=dashes, legend=_line_legend("examples", subsets))
-        )
-    floors = {task: _floors(rows) for task, rows in points.groupby("task")}
-    kinds = {kind for rows in floors.values() for kind in rows["kind"]}
-    shared = {kind: color for kind, color in SHARED.items() if kind in kinds}
-    # floors have Stroke, because Color has the legend of the curves
-    key = alt.Legend(title=None, symbolType="stroke", symbolSize=400, symbolDash=[4, 3])
-    stroke = alt.Stroke(
-        "kind:N", scale=alt.Scale(domain=[*shared], range=[*shared.values()]), legend=key
-    )
-    key = alt.Legend(title=None, symbolStrokeColor=GREY)
-    shape = alt.Shape("kind:N", scale=alt.Scale(domain=[MARK], range=["diamond"]), legend=key)
+    panels = {task: points[points["task"] == task] for task in names["task"]}
+    floors = {task: _floors(rows) for task, rows in panels.items()}
+    channels = _curve_channels(names, " / ".join(grid.varied))
+    channels |= _floor_channels(pd.concat(floors.values())["kind"]) | {"x": _heads_axis(points)}
     barred = len(points.groupby(CURVE_KEYS)) > MAXIMUM_BANDS
-
-    def panel(task: str) -> alt.LayerChart | alt.FacetChart:
-        rows = points[points["task"] == task]
-        floors_of_task = floors[task]
-        scale = alt.Scale(domain=_domain_of(rows, floors_of_task), nice=False, zero=False)
-        title = metric_name(*rows[["metric", "positive"]].iloc[0])
-        y, low, end = (
-            alt.Y(f"{name}:Q", title=title, axis=alt.Axis(format=".2f"), scale=scale)
-            for name in ("mean", "low", "end")
-        )
-        base = alt.Chart(inline(rows)).encode(x, y, *curve, detail="subset:N")
-        intervals = base.transform_filter("isValid(datum.low)").encode(low, alt.Y2("high:Q"))
-        bars = intervals.mark_rule(strokeWidth=1.2, strokeDash=[1, 0], opacity=0.8)
-        line_width, dot_size = (1.4, 18) if barred else (1.8, 30)
-        marked = floors_of_task["kind"] == MARK
-        rules = (
-            alt.Chart(inline(floors_of_task[~marked]))
-            .mark_rule(strokeDash=[4, 3])
-            .encode(end, stroke)
-        )
-        marks = alt.Chart(inline(floors_of_task[marked])).mark_point(size=50, strokeWidth=1.6)
-        characters = WIDTH // 7
-        return alt.layer(
-            *([rules] if (~marked).any() else []),
-            bars if barred else intervals.mark_area(opacity=0.15),
-            base.mark_line(strokeWidth=line_width),
-            base.mark_circle(size=dot_size, opacity=1),
-            *([marks.encode(x, end, curve[0], shape)] if marked.any() else []),
-            title=alt.Title(wrap(rows["title"].iloc[0], characters)),
-            width=WIDTH,
-            height=HEIGHT,
-        )
-
-    columns = min(PANELS_PER_ROW, len(tasks))
+    drawn = [_panel(rows, floors[task], channels, barred) for task, rows in panels.items()]
+    columns = min(PANELS_PER_ROW, len(panels))
     room = max(2, columns) * (WIDTH + 66)
     subtitle = wrap(grid.common_settings, room // 6)
     heading = alt.Title(wrap(grid.title, room // 9), subtitle=subtitle, fontSize=15, offset=14)
+    longest = max(map(len, names["line"] if len(names["line"]) > 1 else names["subset"]))
     figure = (
-        styled(alt.concat(*map(panel, tasks), columns=columns, spacing=24, title=heading))
+        styled(alt.concat(*drawn, columns=columns, spacing=24, title=heading))
         .configure_axisX(labelAngle=0, labelOverlap="greedy", labelFlush=False, grid=False)
         # labels differ in width, but panels below each other should line up
         .configure_axisY(minExtent=36, tickCount=5)
         .configure_legend(
-            orient="bottom",
-            columns=max(1, room // (60 + 6 * max(map(len, names)))),
-            labelFontSize=12,
+            orient="bottom", columns=max(1, room // (60 + 6 * longest)), labelFontSize=12
         )
     )
     return figure, _in_words(points)
 
 
+def _curve_channels(names: Mapping[str, list[str]], line_title: str) -> Row:
+    """Return the colours and the dash patterns of curves, by channel."""
+    titles = {"line": line_title, "subset": "examples"}
+    colored = "line" if len(names["line"]) > 1 else "subset"
+    legends = {name: _line_legend(title, names[name]) for name, title in titles.items()}
+    colors = alt.Scale(domain=names[colored], range=COLORS)
+    channels: Row = {"color": alt.Color(f"{colored}:N", scale=colors, legend=legends[colored])}
+    if colored == "line":
+        dashes = alt.Scale(domain=names["subset"], range=DASHES)
+        channels["strokeDash"] = alt.StrokeDash("subset:N", scale=dashes, legend=legends["subset"])
+    return channels
+
+
+def _floor_channels(kinds: pd.Series[str]) -> Row:
+    """Return the strokes of floors that all curves share, and the shape of other floors, by channel."""
+    shared = {kind: color for kind, color in SHARED.items() if kinds.eq(kind).any()}
+    # floors have Stroke, because Color has the legend of the curves
+    key = alt.Legend(title=None, symbolType="stroke", symbolSize=400, symbolDash=[4, 3])
+    strokes = alt.Scale(domain=[*shared], range=[*shared.values()])
+    shapes = alt.Scale(domain=[MARK], range=["diamond"])
+    return {
+        "stroke": alt.Stroke("kind:N", scale=strokes, legend=key),
+        "shape": alt.Shape(
+            "kind:N", scale=shapes, legend=alt.Legend(title=None, symbolStrokeColor=GREY)
+        ),
+    }
+
+
+def _panel(
+    rows: pd.DataFrame, floors: pd.DataFrame, channels: Row, barred: bool
+) -> alt.LayerChart | alt.FacetChart:
+    """Draw the curves of a task with their intervals, and its floors."""
+    scale = alt.Scale(domain=_domain_of(rows, floors), nice=False, zero=False)
+    title = metric_name(*rows[["metric", "positive"]].iloc[0])
+    y = {
+        name: alt.Y(f"{name}:Q", title=title, axis=alt.Axis(format=".2f"), scale=scale)
+        for name in ("mean", "low", "end")
+    }
+    x = channels["x"]
+    curve = {name: channels[name] for name in ("color", "strokeDash") if name in channels}
+    base = alt.Chart(inline(rows)).encode(x, y["mean"], **curve, detail="subset:N")
+    intervals = base.transform_filter("isValid(datum.low)").encode(y["low"], alt.Y2("high:Q"))
+    layers = [
+        intervals.mark_area(opacity=0.15),
+        base.mark_line(strokeWidth=1.8),
+        base.mark_circle(size=30, opacity=1),
+    ]
+    if barred:
+        layers = [
+            intervals.mark_rule(strokeWidth=1.2, strokeDash=[1, 0], opacity=0.8),
+            base.mark_line(strokeWidth=1.4),
+            base.mark_circle(size=18, opacity=1),
+        ]
+    marked = floors["kind"] == MARK
+    if not marked.all():
+        rules = alt.Chart(inline(floors[~marked])).mark_rule(strokeDash=[4, 3])
+        layers.insert(0, rules.encode(y["end"], channels["stroke"]))
+    if marked.any():
+        marks = alt.Chart(inline(floors[marked])).mark_point(size=50, strokeWidth=1.6)
+        layers.append(marks.encode(x, y["end"], channels["color"], channels["shape"]))
+    heading = alt.Title(wrap(rows["title"].iloc[0], WIDTH // 7))
+    return alt.layer(*layers, title=heading, width=WIDTH, height=HEIGHT)
+
+
 def _line_legend(title: str, names: list[str]) -> alt.Legend | None:
     """Return the legend of lines; None if there is only one line."""
-    return (
-        alt.Legend(title=title, symbolType="stroke", symbolSize=400, symbolOpacity=1)
-        if len(names) > 1
-        else None
-    )
+    if len(names) == 1:
+        return None
+    return alt.Legend(title=title, symbolType="stroke", symbolSize=400, symbolOpacity=1)
 
 
 def _heads_axis(points: pd.DataFrame) -> alt.X:
@@ -152,18 +159,14 @@ def _heads_axis(points: pd.DataFrame) -> alt.X:
     If models have different numbers of heads, the axis shows shares, with a tick at the exact share of each fraction.
     """
     whole, edge = points[["whole", "edge"]].iloc[0].tolist()
-    shares = whole == 1
-    ticks = (
-        {float(1 - Fraction(name)) for name in points["fraction"]}
-        if shares
-        else {*points["replaced"].tolist()}
-    )
-    return alt.X(
-        "at:Q",
-        title="heads replaced" if shares else f"heads replaced, of {whole:.0f}",
-        scale=alt.Scale(domain=[whole - edge, edge], nice=False, zero=False),
-        axis=alt.Axis(values=sorted(ticks), format=".0%" if shares else "d"),
-    )
+    title = f"heads replaced, of {whole:.0f}"
+    ticks = alt.Axis(values=sorted({*points["replaced"].tolist()}), format="d")
+    if whole == 1:
+        title = "heads replaced"
+        shares = {float(1 - Fraction(name)) for name in points["fraction"]}
+        ticks = alt.Axis(values=sorted(shares), format=".0%")
+    scale = alt.Scale(domain=[whole - edge, edge], nice=False, zero=False)
+    return alt.X("at:Q", title=title, scale=scale, axis=ticks)
 
 
 def _domain_of(rows: pd.DataFrame, floors: pd.DataFrame) -> list[float]:
@@ -194,31 +197,29 @@ def _floors(points: pd.DataFrame) -> pd.DataFrame:
     parts = []
     for name in FLOOR_WORDS:
         curves = points.dropna(subset=name).drop_duplicates(CURVE_KEYS)
-        floors = curves.assign(at=curves["edge"], end=curves[name], kind=MARK)[
-            [*CURVE_KEYS, "at", "end", "kind"]
-        ]
+        floors = curves.assign(at=curves["edge"], end=curves[name], kind=MARK)
         if floors["end"].max() - floors["end"].min() <= tolerance:
-            parts.append(floors[:1].assign(kind=f"{floor_name(name)} floor"))
-        elif name == "context_free":
-            parts.append(floors)
-    return pd.concat(parts) if parts else pd.DataFrame(columns=[*CURVE_KEYS, "at", "end", "kind"])
+            floors = floors[:1].assign(kind=f"{floor_name(name)} floor")
+        elif name == "trivial":
+            floors = floors[:0]
+        parts.append(floors[[*CURVE_KEYS, "at", "end", "kind"]])
+    return pd.concat(parts)
 
 
 def _in_words(points: pd.DataFrame) -> str:
     curves = [curve for _, curve in points.groupby(["task", *CURVE_KEYS], sort=False)]
     several = points["line"].nunique() > 1
-    sentences = list[str]()
+    sentences = []
     for curve in curves[:CURVES_IN_WORDS]:
         first = curve.iloc[0]
-        last = curve.iloc[-1]
-        names = [first["title"], *([first["line"]] if several else [])]
+        names = [first["title"]]
+        names += [first["line"]] if several else []
         names += [first["subset"]] if first["subset"] != ALL else []
-        ends = dict.fromkeys(
-            f"{point['score']} with {point['number']} heads replaced" for point in (first, last)
-        )
+        ends = curve.iloc[[0, -1]].drop_duplicates("number")
+        numbers = texts("{} with {} heads replaced".format, ends, "score", "number")
         floor = first["context_free"]
-        known = [] if pd.isna(floor) else [f"context-free floor {floor:.3f}"]
-        sentences.append(f"{', '.join(names)}: {', '.join([*ends, *known])}.")
+        numbers += [] if pd.isna(floor) else [f"context-free floor {floor:.3f}"]
+        sentences.append(f"{', '.join(names)}: {', '.join(numbers)}.")
     if len(curves) > CURVES_IN_WORDS:
         sentences.append(f"{count(len(curves) - CURVES_IN_WORDS, 'more curve')}.")
     return " ".join(sentences)
@@ -249,21 +250,20 @@ def _points(frame: pd.DataFrame) -> pd.DataFrame:
     points = rows[[*columns, *FLOOR_WORDS]]
     several = rows["heads"].nunique() > 1
     share = 1 - rows["kept"] / rows["heads"]
-    low, high = (
-        rows["metric"].map(lambda name, end=end: getattr(MEASURES[name], end))
-        for end in ("low", "high")
-    )
+    lowest = rows["metric"].map(lambda name: MEASURES[name].low)
+    highest = rows["metric"].map(lambda name: MEASURES[name].high)
     curve = points.groupby(CURVE_KEYS, sort=False).ngroup()
-    shift = curve - curve.max() / 2 if len(rows.groupby(CURVE_KEYS)) > MAXIMUM_BANDS else 0 * curve
+    shift = curve - curve.max() / 2 if curve.max() >= MAXIMUM_BANDS else 0 * curve
     whole = 1 if several else rows["heads"]
-    replaced = share if several else rows["heads"] - rows["kept"]
+    number = rows["heads"] - rows["kept"]
+    replaced = share if several else number
     return points.assign(
         replaced=replaced,
         whole=whole,
         edge=whole * (1 + 8 / WIDTH),
         at=replaced + shift * min(2.5, 10 / max(1, curve.max())) * whole / WIDTH,
-        low=rows["low"].astype("float64").clip(low, high),
-        high=rows["high"].astype("float64").clip(low, high),
-        number=(rows["heads"] - rows["kept"]).astype(str) + " of " + rows["heads"].astype(str),
+        low=rows["low"].astype("float64").clip(lowest, highest),
+        high=rows["high"].astype("float64").clip(lowest, highest),
+        number=number.astype(str) + " of " + rows["heads"].astype(str),
         score=rows["mean"].map("{:.3f}".format),
     )

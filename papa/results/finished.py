@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from papa.config.settings import Config
 from papa.config.variant import Constant
 from papa.data.prepare import TEXTS
 from papa.files import PathLike, digest_of_json, read_facts, read_provenance, read_table
 from papa.results.claims import (
-    Conclusion,
     Samples,
     claims_of,
     conclusion_of,
@@ -30,11 +30,9 @@ from papa.results.outcomes import ITEM_COLUMNS, OUTCOME_COLUMNS, RUN_KEYS, TaskO
 from papa.results.reliance import effects_of
 from papa.results.scores import SPLITS, collect_runs
 from papa.results.summary import summary_of
+from papa.results.table import Row
 from papa.results.views import grid_views
 from papa.stages import AnyJob, Average, Job, Probe, ProbeEncoder, Tokenize
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 PROBES = (Probe.stage, ProbeEncoder.stage)
 
@@ -56,7 +54,7 @@ class Finished:
     data: Mapping[str, Path]
 
     @classmethod
-    def of_plan(cls, plan: Mapping[str, Any], folder: PathLike) -> Finished:
+    def of_plan(cls, plan: Row, folder: PathLike) -> Finished:
         """Return the finished jobs in a plan, whose paths are relative to the folder."""
         place = lambda path: os.path.normpath(os.path.join(folder, path))  # noqa: E731
         jobs = [Job.of_content(made) for made in plan["artefacts"]]
@@ -94,49 +92,46 @@ class Finished:
         return cast("list[Job[Probe]]", self.of_stage(*PROBES))
 
     @cached_property
-    def facts(self) -> dict[str, Mapping[str, Any]]:
+    def facts(self) -> dict[str, Row]:
         """The facts about the table of each corpus."""
         return {name: read_facts(path) for name, path in self.data.items()}
 
     @cached_property
     def packages(self) -> dict[str, list[str]]:
         """The versions of each package with which the study's files were made."""
-        versions: dict[str, dict[str, None]] = {}
+        versions: dict[str, list[str]] = {}
         for job in self.jobs:
             made = read_provenance(job.output)
             for name, number in (made.packages if made else {}).items():
-                versions.setdefault(name, {})[number] = None
-        return {name: list(numbers) for name, numbers in versions.items()}
+                numbers = versions.setdefault(name, [])
+                numbers += [number] if number not in numbers else []
+        return versions
 
     @cached_property
     def outcomes(self) -> list[TaskOutcomes]:
         """The outcomes of each model on each task, with gold labels, subsets and clusters attached."""
         return [self._task_outcomes(model, task) for model, task in self.config.pairs]
 
-    def outcomes_table(self) -> tuple[pa.Table, dict[str, object]]:
+    def outcomes_table(self) -> tuple[pa.Table, Row]:
         """Return all outcomes as one table, and facts: what `papa compare` needs to know of tasks and models."""
         table, facts = table_of(self.outcomes)
         tasks: Any = facts["tasks"]
         for name, task in tasks.items():
             settings = self.config.tasks[name]
-            corpus = self.config.corpora[settings.corpus]
+            digests = self.facts[settings.corpus]["digests"]["all"]
+            # not labels of other tasks
+            texts = {column: digests[column] for column in TEXTS if column in digests}
             task |= {
                 "title": settings.title or name,
                 "metric": settings.metric,
-                "slots": corpus.slots,
+                "slots": self.config.corpora[settings.corpus].slots,
+                "texts": digest_of_json(texts),
+                "fidelity": self.config.fidelity,
             }
-            digests = self.facts[settings.corpus]["digests"]["all"]
-            texts = {
-                column: digests[column] for column in TEXTS if column in digests
-            }  # not labels of other tasks
-            task |= {"texts": digest_of_json(texts), "fidelity": self.config.fidelity}
-        packages = {name: ", ".join(numbers) for name, numbers in self.packages.items()}
+        shared: Row = {"precision": self.config.precision}
+        shared |= {name: ", ".join(numbers) for name, numbers in self.packages.items()}
         models = {
-            job.about["model"]: {
-                "files": job.inputs["model"],
-                "precision": self.config.precision,
-                **packages,
-            }
+            job.about["model"]: {"files": job.inputs["model"], **shared}
             for job in self.of_stage(Tokenize.stage)
         }
         return table, facts | {"models": models, "margin": list(self.config.margin)}
@@ -163,7 +158,7 @@ class Finished:
         )
 
     @cached_property
-    def conclusion(self) -> Conclusion:
+    def conclusion(self) -> Row:
         """The sentences, table and notes that the study ends with, and the records of claims."""
         tasks = pd.concat(
             [
@@ -178,31 +173,23 @@ class Finished:
     def _samples(self) -> Samples:
         return samples_of(self.outcomes)
 
-    def _run(self, job: Job[Probe]) -> dict[str, Any]:
+    def _run(self, job: Job[Probe]) -> Row:
         """Return the record of a run for the table of runs."""
         about = job.about
         probed = read_facts(job.output)
         facts = self.facts[about["corpus"]]
         laid_out = self._laid_out[about["model"], about["corpus"]]
-        counts = {
-            "rows": facts["rows"],
-            "rows_available": facts["rows_available"],
-            "cut": laid_out["cut"],
-        }
-        return {
-            **{name: about[name] for name in ("model", "task", *RUN_KEYS)},
-            **{name: probed[name] for name in ("kept", "heads")},
-            **job.settings.training.model_dump(),
-            "style": laid_out["style"],
-            **{
-                f"{name}_{split}": values.get(split, 0)
-                for name, values in counts.items()
-                for split in SPLITS
-            },
-        }
+        run = {name: about[name] for name in ("model", "task", *RUN_KEYS)}
+        run |= {"kept": probed["kept"], "heads": probed["heads"], "style": laid_out["style"]}
+        run |= job.settings.training.model_dump()
+        for split in SPLITS:
+            run[f"rows_{split}"] = facts["rows"].get(split, 0)
+            run[f"rows_available_{split}"] = facts["rows_available"].get(split, 0)
+            run[f"cut_{split}"] = laid_out["cut"].get(split, 0)
+        return run
 
     @cached_property
-    def _laid_out(self) -> dict[tuple[str, str], Mapping[str, Any]]:
+    def _laid_out(self) -> dict[tuple[str, str], Row]:
         """The facts about the tokens of each model and corpus of a task."""
         tokens = {
             (job.about["model"], job.about["corpus"]): job.reads["tokens"] for job in self.probes
@@ -217,32 +204,28 @@ class Finished:
         table = self._tables[settings.corpus]
         frames = [read_table(job.output).to_pandas().astype({"split": str}) for job in probes]
         # all probes of a task predict the same items in the same order
-        items = frames[0][[name for name in ITEM_COLUMNS if name in frames[0]]]
-        names = tuple[str, ...]()
-        counts = tuple[int, ...]()
+        items = frames[0][frames[0].columns.intersection(ITEM_COLUMNS)]
         columns = {f"label {task}": "gold", f"subset {task}": "subset", "cluster": "cluster"}
         attached = {
             new: item_values(table, old, items) for old, new in columns.items() if old in table
         }
-        if settings.label is not None:
-            labels = self.facts[settings.corpus]["labels"][task]
-            names = tuple(labels["names"])
-            counts = tuple(labels["train_counts"])
+        labels = self.facts[settings.corpus]["labels"].get(task, {"names": (), "train_counts": ()})
         if isinstance(corpus.cluster, int):  # the number of consecutive examples in a cluster
             attached["cluster"] = items["example"] // corpus.cluster
         integers = dict.fromkeys(("gold", "cluster") & attached.keys(), np.int64)
         # as objects, because pandas would turn None next to numbers into NaN, and these into floats
-        runs = pd.DataFrame(
-            [{name: job.about[name] for name in RUN_KEYS} for job in probes], dtype=object
-        )
-        values = {
-            name: np.stack([frame[name] for frame in frames])
-            for name in OUTCOME_COLUMNS
-            if name in frames[0]
-        }
-        about = (model, task, settings.metric, names, counts)
+        runs = pd.DataFrame([job.about for job in probes], columns=RUN_KEYS, dtype=object)
+        outcomes = frames[0].columns.intersection(OUTCOME_COLUMNS)
         return TaskOutcomes(
-            *about, runs, items.assign(**attached).astype(integers), values, self.config.floors
+            model=model,
+            task=task,
+            metric=settings.metric,
+            names=tuple(labels["names"]),
+            train_counts=tuple(labels["train_counts"]),
+            runs=runs,
+            items=items.assign(**attached).astype(integers),
+            values={name: np.stack([frame[name] for frame in frames]) for name in outcomes},
+            floors=self.config.floors,
         )
 
     @cached_property

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+import altair as alt
 import pandas as pd
 
 from papa.config.margin import Margin
 from papa.method.pictures import inline, styled
 from papa.results.figures import COLORS, GREY
+from papa.results.finished import Finished
 from papa.results.outcomes import ALL
 from papa.results.phrases import (
     COVERED,
@@ -22,13 +24,8 @@ from papa.results.phrases import (
 )
 from papa.results.reliance import CONTRIBUTED, LOST, RELIANCE
 from papa.results.section import Section
-from papa.results.table import Table, metric_name
+from papa.results.table import Row, Table, metric_name
 from papa.results.views import grid_views, rows_of
-
-if TYPE_CHECKING:
-    import altair as alt
-
-    from papa.results.finished import Finished
 
 SCORES = ("original", "constants", "context_free")
 AMOUNTS = (*LOST[:3], *CONTRIBUTED, *RELIANCE[:3])
@@ -58,13 +55,12 @@ def reliance(finished: Finished) -> Section | None:
     if "0" not in finished.config.run.fractions:
         return None
     [grid, *_] = grid_views(finished.config)
-    summary = finished.summary
     claims = finished.claims
-    main = summary[summary["main"]]
+    main = finished.summary[finished.summary["main"]]
     keys = ["model", "task", "subset"]
-    scores = main[main["fraction"].eq("1")].rename(columns={"mean": "original"})
+    scores = main[main["fraction"].eq("1")].drop_duplicates(keys).set_index(keys)["mean"]
     end = rows_of(grid, main[main["fraction"].eq("0")]).rename(columns={"mean": "constants"})
-    end = end.merge(scores[[*keys, "original"]].drop_duplicates(keys), how="left", on=keys)
+    end = end.join(scores.rename("original"), on=keys)
     rows = effects_of(end, claims[claims["grid"].eq(grid.name)])
     return Section(
         "reliance",
@@ -104,11 +100,13 @@ def effects_of(rows: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:
     joint = claims[claims["task"].isna() & claims["replaced"].eq(claims["heads"])]
     # the mean of a single task would repeat its row
     means = joint[joint["averaged"].gt(1)].assign(task=MEAN).drop_duplicates("line")
-    whole = rows["subset"].eq(ALL)
-    known = rows.assign(subset=rows["subset"].mask(whole), task=rows["title"], whole=whole)
-    place = known["task"].map(list(dict.fromkeys(known["task"])).index)
-    known = known.assign(place=place).sort_values(["place", "whole"], ascending=[True, False])
-    records = list[dict[Hashable, object]]()
+    part = rows["subset"].ne(ALL)
+    place = pd.factorize(rows["title"])[0]
+    known = rows.assign(
+        subset=rows["subset"].where(part), task=rows["title"], part=part, place=place
+    )
+    known = known.sort_values(["place", "part"])
+    records = []
     for line in dict.fromkeys(known["line"]):
         records += means[means["line"].eq(line)].to_dict("records")
         records += known[known["line"].eq(line)].to_dict("records")
@@ -133,7 +131,7 @@ def _laid_out(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """
     labels = rows["task"] + rows["subset"].map(", {}".format, na_action="ignore").fillna("")
     several = rows["line"].nunique() > 1
-    placed = list[dict[str, object]]()
+    placed = []
     top = 0
     for label in dict.fromkeys(labels):
         heading = label if several else None
@@ -155,8 +153,6 @@ def _laid_out(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]:
 
 def figure_of(rows: pd.DataFrame, margin: str) -> alt.TopLevelMixin:
     """Draw reliance of tasks and, below each, of its subsets, next to what is lost; a share is marked as the margin."""
-    import altair as alt
-
     points, height = _laid_out(rows)
     value, low, high = (points.pop(name).astype("float64") for name in RELIANCE[:3])
     points["from"] = low.clip(*AXIS)
@@ -166,7 +162,6 @@ def figure_of(rows: pd.DataFrame, margin: str) -> alt.TopLevelMixin:
     points["right"] = points["to"].where(high > points["to"])
     lines = list(dict.fromkeys(points["line"]))
     color = alt.Color("line:N", scale=alt.Scale(domain=lines, range=COLORS), legend=None)
-    down = alt.Scale(domain=[0, height], reverse=True, nice=False)
     scale = alt.Scale(domain=AXIS, nice=False)
     percents = alt.Axis(labelExpr="format(100 * datum.value, '.0f') + '%'", tickCount=7, grid=False)
     title = "reliance: share of attention's contribution that is lost"
@@ -174,54 +169,55 @@ def figure_of(rows: pd.DataFrame, margin: str) -> alt.TopLevelMixin:
         name: alt.X(f"{name}:Q", title=title, scale=scale, axis=percents)
         for name in ("from", "dot", "left", "right")
     }
-    base = alt.Chart(inline(points))
-    at_text, at_bar, at_heading = (
-        base.encode(alt.Y(f"{name}:Q", scale=down, axis=None)) for name in ("text", "bar", "above")
-    )
-
-    def known(chart: alt.Chart, name: str) -> alt.Chart:
-        return chart.transform_filter(f"isValid(datum['{name}'])")
-
-    marks = [
-        known(at_bar, "from").mark_rule(strokeWidth=1.6).encode(x["from"], alt.X2("to:Q"), color),
-        known(at_bar, "dot").mark_circle(size=60, opacity=1).encode(x["dot"], color),
-    ]
+    down = alt.Scale(domain=[0, height], reverse=True, nice=False)
+    at = {
+        name: alt.Chart(inline(points)).encode(alt.Y(f"{name}:Q", scale=down, axis=None))
+        for name in ("text", "bar", "above")
+    }
+    intervals = _known(at["bar"], "from").mark_rule(strokeWidth=1.6)
+    dots = _known(at["bar"], "dot").mark_circle(size=60, opacity=1)
+    marks = [intervals.encode(x["from"], alt.X2("to:Q"), color), dots.encode(x["dot"], color)]
     for name, angle in (("left", 270), ("right", 90)):
-        triangle = known(at_bar, name).mark_point(
+        triangle = _known(at["bar"], name).mark_point(
             shape="triangle", angle=angle, size=60, filled=True, opacity=1
         )
         marks.append(triangle.encode(x[name], color))
-
-    def words(**halo: Any) -> list[alt.Chart]:
-        amounts = at_text.mark_text(align="right", x=FOREST_WIDTH, fontSize=12, **halo)
-        label: dict[str, Any] = {"align": "left", "x": 0, "fontSize": 12}
-        labels = at_text.mark_text(limit=LABEL_WIDTH, **label, **halo)
-        headings = known(at_heading, "heading").mark_text(
-            limit=FOREST_WIDTH, fontWeight="bold", **label, **halo
-        )
-        instead = at_bar.mark_text(align="left", fontSize=11, **halo)
-        return [
-            labels.encode(text="label:N"),
-            headings.encode(text="heading:N"),
-            amounts.encode(text="amounts:N"),
-            instead.encode(alt.XDatum(0), text="instead:N"),
-        ]
-
     allowed = Margin.parse(margin)
-    named: list[tuple[Any, float, str]] = [("left", 1.0, "context-free floor")]
-    named += [] if allowed.in_points else [("right", allowed.size, f"margin {margin}")]
-    rules = list[alt.Chart]()
-    for align, place, name in named:
-        rule = alt.Chart(inline(pd.DataFrame([{"at": place, "text": name}])))
-        rule = rule.encode(alt.X("at:Q", scale=scale))
-        label = rule.mark_text(align=align, baseline="bottom", dy=-2, fontSize=11)
-        rules += [
-            rule.mark_rule(strokeDash=[4, 3], color=GREY),
-            label.encode(alt.YValue(0), text="text:N"),
-        ]
-    halos = words(stroke="white", strokeWidth=5)  # they hide rules behind words
-    layers = alt.layer(*rules, *halos, *marks, *words())
-    heading = alt.Title(
-        TITLE, subtitle="Right: lost (95% interval), of what attention contributes", offset=10
-    )
+    rules = _rule(1.0, "context-free floor", "left", scale)
+    rules += [] if allowed.in_points else _rule(allowed.size, f"margin {margin}", "right", scale)
+    halos = _words(at, stroke="white", strokeWidth=5)  # they hide rules behind words
+    layers = alt.layer(*rules, *halos, *marks, *_words(at))
+    subtitle = "Right: lost (95% interval), of what attention contributes"
+    heading = alt.Title(TITLE, subtitle=subtitle, offset=10)
     return styled(layers.properties(title=heading, width=FOREST_WIDTH, height=height))
+
+
+def _known(chart: alt.Chart, name: str) -> alt.Chart:
+    """Leave out rows without a value."""
+    return chart.transform_filter(f"isValid(datum['{name}'])")
+
+
+def _words(at: Mapping[str, alt.Chart], **halo: Any) -> list[alt.Chart]:
+    """Return the names of rows and headings, and their amounts, from charts by the heights at which these are."""
+    label: Row = {"align": "left", "x": 0, "fontSize": 12, **halo}
+    labels = at["text"].mark_text(limit=LABEL_WIDTH, **label)
+    headings = _known(at["above"], "heading").mark_text(
+        limit=FOREST_WIDTH, fontWeight="bold", **label
+    )
+    amounts = at["text"].mark_text(align="right", x=FOREST_WIDTH, fontSize=12, **halo)
+    instead = at["bar"].mark_text(align="left", fontSize=11, **halo)
+    return [
+        labels.encode(text="label:N"),
+        headings.encode(text="heading:N"),
+        amounts.encode(text="amounts:N"),
+        instead.encode(alt.XDatum(0), text="instead:N"),
+    ]
+
+
+def _rule(place: float, name: str, align: Any, scale: alt.Scale) -> list[alt.Chart]:
+    """Return a vertical rule and its name, which is on its left or right."""
+    rule = alt.Chart(inline(pd.DataFrame([{"at": place, "text": name}])))
+    rule = rule.encode(alt.X("at:Q", scale=scale))
+    label = rule.mark_text(align=align, baseline="bottom", dy=-2, fontSize=11)
+    line = rule.mark_rule(strokeDash=[4, 3], color=GREY)
+    return [line, label.encode(alt.YValue(0), text="text:N")]

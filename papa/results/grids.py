@@ -8,9 +8,7 @@ model, a constant and an order.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -18,6 +16,7 @@ from papa.config.settings import RUN
 from papa.config.variant import NUMBERED
 from papa.errors import count
 from papa.results.figures import figure_note, grid_figure
+from papa.results.finished import Finished
 from papa.results.outcomes import ALL
 from papa.results.phrases import (
     CONTRIBUTES,
@@ -38,11 +37,8 @@ from papa.results.summary import (
     missing_note,
     score_note,
 )
-from papa.results.table import Table, metric_name, score_text, texts
+from papa.results.table import Table, metric_name, rules_between, score_text, texts
 from papa.results.views import GridView, grid_views, rows_of
-
-if TYPE_CHECKING:
-    from papa.results.finished import Finished
 
 GRID_COLUMNS = {"line": "string"} | SUMMARY_COLUMNS
 """The columns of the summary, and the line of the grid to which the row belongs."""
@@ -87,33 +83,27 @@ def _note(grid: GridView, rows: pd.DataFrame) -> str:
             )
         parts += [DROP_NOTE, RELIANCE_NOTE, missing_note(rows)]
     else:
-        metrics = (
-            rows.loc[is_main(rows), ["title", "metric", "positive"]]
-            .drop_duplicates()
-            .itertuples(index=False)
-        )
+        metrics = rows.loc[is_main(rows), ["title", "metric", "positive"]].drop_duplicates()
+        names = texts(metric_name, metrics, "metric", "positive")
+        listed = [f"{title}, {name}" for title, name in zip(metrics["title"], names, strict=True)]
         parts = [
             "In the rows of replacements, every head is replaced; the best of several is bold.",
             score_note(rows),
             "Trivial: the best guess that ignores the input. Context-free: no token sees another.",
-            "Metrics: "
-            + "; ".join(f"{title}, {metric_name(*metric)}" for title, *metric in metrics)
-            + ".",
+            f"Metrics: {'; '.join(listed)}.",
         ]
     return " ".join(filter(None, parts))
 
 
 def _main_tables(grid: GridView, rows: pd.DataFrame) -> list[Table]:
     if not grid.has_between:
-        return [
-            table
-            for model in grid.models
-            for table in _by_task(grid, rows[rows["model"] == model], model)
-        ]
+        tables = []
+        for model in grid.models:
+            tables += _by_task(grid, rows[rows["model"] == model], model)
+        return tables
     names = {"task": "title", "metric": "metric", " / ".join(grid.varied): "line"}
     frame = by_fraction(rows, is_main(rows), names)
-    changed = frame[["task", "metric"]].ne(frame[["task", "metric"]].shift()).any(axis=1)
-    return [Table("", frame, 3, rules=tuple(changed.to_numpy().nonzero()[0].tolist()))]
+    return [Table("", frame, 3, rules=rules_between(frame[["task", "metric"]]))]
 
 
 def _by_task(grid: GridView, rows: pd.DataFrame, model: str) -> list[Table]:
@@ -131,7 +121,7 @@ def _by_task(grid: GridView, rows: pd.DataFrame, model: str) -> list[Table]:
     cells = rows.assign(scores=scores.where(~best, "**" + scores + "**"), **effect_texts(rows))
     floors = [name for name in FLOORS if rows[name].notna().any()]
     cells["reliance"] = list(map(reliance_text, rows.to_dict("records")))
-    cells[floors] = rows[floors].map(lambda score: score_text(score, math.nan))
+    cells[floors] = rows[floors].map(score_text)
     first = cells.groupby("task")[[*floors, CONTRIBUTES]].first().T  # the same in all rows
     titles = dict(zip(rows["task"], rows["title"], strict=True))
 
@@ -159,11 +149,12 @@ def _further_tables(grid: GridView, rows: pd.DataFrame) -> list[Table]:
     lines = {" / ".join(grid.varied): "line"}
     by_subset = {"task": "title", **lines, "subset": "subset", "examples": "examples"}
     by_metric = {"task": "title", "metric": "metric", **lines}
-    tables = []
-    for title, selected, names in (
-        ("Subsets", rows["subset"].ne(ALL) & rows["main"], by_subset),
-        ("Other metrics", ~rows["main"], by_metric),
-    ):
-        if selected.any():
-            tables.append(Table(title, by_fraction(rows, selected, names), len(names)))
-    return tables
+    selections = {
+        "Subsets": (rows["subset"].ne(ALL) & rows["main"], by_subset),
+        "Other metrics": (~rows["main"], by_metric),
+    }
+    return [
+        Table(title, by_fraction(rows, selected, names), len(names))
+        for title, (selected, names) in selections.items()
+        if selected.any()
+    ]

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from math import isqrt
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -21,12 +20,11 @@ from papa.method.averages import Constants
 from papa.method.pictures import MAXIMUM_SLOTS, drawn_slots
 from papa.method.variants import last_weights, smallest_first
 from papa.results.attention_patterns import special_slots_of
+from papa.results.finished import Finished
 from papa.results.phrases import constant_name
+from papa.results.table import Row
 from papa.results.views import grid_views
 from papa.stages import AnyJob, LearnLambda
-
-if TYPE_CHECKING:
-    from papa.results.finished import Finished
 
 STEPS = 254
 NEVER = 255
@@ -39,22 +37,21 @@ HEAD_COLUMNS = dict.fromkeys(("model", "task", "constant", "order"), "string") |
 HEAD_COLUMNS |= {"value": "float64", "rank": "int64"}
 
 
-def head_maps(finished: Finished) -> tuple[list[dict[str, object]], dict[str, dict[str, object]]]:
+def head_maps(finished: Finished) -> tuple[list[Row], dict[str, Row]]:
     """Return a map for each model, task and constant of `run` with λ or averages, and the matrices by key.
 
     A map has `title`, `layers`, `heads`, λ as `weights` `[layer * heads + head]`, and the key of its `matrices`; both
     are None if unknown. If λ was learned with several seeds, only the first seed is shown.
     """
     config = finished.config
-    grid = grid_views(finished.config)[0]
-    maps = list[dict[str, object]]()
-    sets = dict[str, dict[str, object]]()
+    grid = grid_views(config)[0]
+    maps = []
+    sets = dict[str, Row]()
     sizes = dict[str | None, Sequence[int]]()
-    number = finished.summary.drop_duplicates("model")["heads"].sum()
+    number = int(finished.summary.drop_duplicates("model")["heads"].sum())
+    number *= len(set(grid.tasks.values())) * len(grid.constants)
     # a matrix has a byte for each pair of slots
-    maximum = isqrt(
-        MAXIMUM_BYTES // int(number * len(set(grid.tasks.values())) * len(grid.constants))
-    )
+    maximum = max(1, min(MAXIMUM_SLOTS, isqrt(MAXIMUM_BYTES // number)))
     for model, task, name in product(grid.models, grid.tasks, grid.constants):
         corpus = grid.tasks[task]
         constant = Constant.parse(name).for_corpus(corpus)
@@ -76,11 +73,8 @@ def head_maps(finished: Finished) -> tuple[list[dict[str, object]], dict[str, di
             constants = Constants.load(averaged.output)
             constants = constants.tied(constant.start) if constant.start in TIED else constants
             sizes[key] = constants.sum.shape[:2]
-            sets[key] = matrices_of(
-                constants,
-                special_slots_of(averaged.reads["tokens"]),
-                max(1, min(MAXIMUM_SLOTS, maximum)),
-            )
+            special = special_slots_of(averaged.reads["tokens"])
+            sets[key] = matrices_of(constants, special, maximum)
         weights = sorted(last_weights(learned.output).items()) if learned else []
         layers, heads = (number + 1 for number in weights[-1][0]) if weights else sizes[key]
         maps.append(
@@ -100,26 +94,15 @@ def heads_of(jobs: Iterable[AnyJob]) -> pd.DataFrame:
     rows = []
     for job in jobs:
         if job.stage == "learn_lambda":
-            about = {
-                name: job.about[name] for name in ("model", "task", "constant", "order", "seed")
-            }
+            about = [job.about[name] for name in ("model", "task", "constant", "order", "seed")]
             weights = last_weights(job.output)
-            ranks = {
-                head: rank
-                for rank, head in enumerate(
-                    # equal weights are ordered by this name, as they were when heads were replaced
-                    smallest_first(weights, "{order}-{seed}".format(**about))
-                )
-            }
-            rows += [
-                (*about.values(), *head, weights[head], ranks[head]) for head in sorted(weights)
-            ]
+            # equal weights are ordered by this name, as they were when heads were replaced
+            ranked = smallest_first(weights, f"{job.about['order']}-{job.about['seed']}")
+            rows += [(*about, *head, weights[head], ranked.index(head)) for head in sorted(weights)]
     return pd.DataFrame(rows, columns=list(HEAD_COLUMNS))
 
 
-def matrices_of(
-    averages: Constants, special: Sequence[int], maximum: int = MAXIMUM_SLOTS
-) -> dict[str, object]:
+def matrices_of(averages: Constants, special: Sequence[int], maximum: int = MAXIMUM_SLOTS) -> Row:
     """Return the average attention of all heads in at most `maximum` slots, as the report has it.
 
     `cells` is base64 of uint8 `[layer, head, query, key]`. A byte b is `NEVER`, or stands for the entry
@@ -129,9 +112,8 @@ def matrices_of(
     count = averages.count[slots][:, slots]
     mean = averages.mean[:, :, slots][:, :, :, slots]
     largest = mean.amax((2, 3), keepdim=True)
-    steps = (
-        ((mean / largest.clamp(min=1e-12)).sqrt() * STEPS).round().masked_fill(count == 0, NEVER)
-    )
+    steps = ((mean / largest.clamp(min=1e-12)).sqrt() * STEPS).round()
+    steps = steps.masked_fill(count == 0, NEVER)
     return {
         "slots": slots,
         "examples": averages.examples,

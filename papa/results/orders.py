@@ -31,27 +31,20 @@ def orders_of(runs: pd.DataFrame) -> pd.DataFrame:
     """
     rows = without_draws(runs).assign(draw=runs["order"])
     rows = rows[is_main(rows) & rows["order"].isin([*LEARNED, RANDOM])]
-    records = list[dict[str, object]]()
+    records = []
     for keys, of_task in rows.groupby(COLUMNS, sort=False):
         by_number = of_task.pivot_table("score", ["order", "draw"], "fraction")
         scores = by_number.dropna(axis="columns").mean(axis="columns")
         by_order = {order: of_order.to_numpy() for order, of_order in scores.groupby("order")}
+        drawn = by_order.pop(RANDOM, None)
         for order in LEARNED:
-            if order not in by_order or RANDOM not in by_order:
+            if order not in by_order or drawn is None:
                 continue
             learned = by_order[order]
-            drawn = by_order[RANDOM]
             as_good = drawn >= learned[:, None] - ROUNDING
-            enough = len(drawn) >= FEWEST_DRAWS
-            records.append(
-                dict(zip(COLUMNS, keys, strict=True))
-                | {
-                    "order": order,
-                    "draws": len(drawn),
-                    "difference": learned.mean() - drawn.mean(),
-                    "as_good": as_good.mean(),
-                    # the learned order is one of the exchangeable ones, so p is never 0
-                    "p": (1 + as_good[0].sum()) / (1 + len(drawn)) if enough else math.nan,
-                }
-            )
+            difference = learned.mean() - drawn.mean()
+            # the learned order is one of the exchangeable ones, so p is never 0
+            p = (1 + as_good[0].sum()) / (1 + len(drawn))
+            p = p if len(drawn) >= FEWEST_DRAWS else math.nan
+            records.append((*keys, order, len(drawn), difference, as_good.mean(), p))
     return pd.DataFrame(records, columns=[*COLUMNS, *RESULTS])

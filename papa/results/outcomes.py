@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from papa.config.measures import (
     MEASURES,
@@ -21,9 +23,7 @@ from papa.config.measures import (
 )
 from papa.config.variant import CONTEXT_FREE, Order
 from papa.results.statistics import PseudoValues, Spread
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from papa.results.table import Row, arrow_of
 
 ALL = "all"
 """The subset of all validation examples."""
@@ -93,15 +93,11 @@ class TaskOutcomes:
         validation = split == "validation"
         masks = {ALL: validation}
         if "subset" in self.items:
-            subset = self.items["subset"].fillna("").to_numpy(str)
-            masks |= {
-                name: validation & (subset == name)
-                for name in sorted(set(subset[validation]))
-                if name
-            }
-        return masks | {
-            name: split == name for name in dict.fromkeys(split) if name != "validation"
-        }
+            subset = self.items["subset"]
+            names = sorted({*subset[validation].dropna()} - {""})
+            masks |= {name: validation & subset.eq(name).to_numpy() for name in names}
+        further = dict.fromkeys(split[~validation])
+        return masks | {name: split == name for name in further}
 
     def scored(self) -> Iterator[tuple[str, str, np.ndarray]]:
         """Yield what is scored: a subset, a metric, and the mask of the subset; only the main metric scores subsets."""
@@ -137,15 +133,14 @@ class TaskOutcomes:
     def trivial(self, metric: str, mask: np.ndarray) -> Counts:
         """Return the counts `[1, unit, count]` of the best guess that ignores the input; see `counts`."""
         label = self.guess(metric).label
-        if label is not None:
-            return self.counts(metric, mask, np.full((1, len(self.items)), label))
-        return self.counts(metric, mask, self.items["trivial"].to_numpy(float)[None])
+        if label is None:
+            return self.counts(metric, mask, self.items["trivial"].to_numpy(float)[None])
+        return self.counts(metric, mask, np.full((1, len(self.items)), label))
 
     def units(self, mask: np.ndarray) -> np.ndarray:
         """Return the places of texts in the validation split, or the clusters, in ascending order, `[unit]`."""
-        return np.unique(
-            self.items.loc[mask, "cluster" if "cluster" in self.items else "example"].to_numpy()
-        )
+        column = "cluster" if "cluster" in self.items else "example"
+        return np.unique(self.items.loc[mask, column].to_numpy())
 
     def guess(self, metric: str) -> Guess:
         """Return the best guess that ignores the input, based on the labels of the training rows."""
@@ -168,27 +163,16 @@ class TaskOutcomes:
         A model's own head was never trained to read states without attention. If it scores lower on a floor than the
         best guess that ignores the input, that guess replaces the floor.
         """
-        measure = MEASURES[metric]
-        settings = self.settings()
-        counts = self.counts(metric, mask)
-        trivial = self.trivial(metric, mask)
-        scores = measure.score(counts.sum(1))
-        floor = float(measure.score(trivial.sum(1))[0])
-        clusters = self.clusters(mask)
         return Sample(
-            measure,
-            counts,
-            scores,
-            pseudo_values(measure, by_cluster(counts, clusters)),
-            pseudo_values(measure, by_cluster(trivial, clusters))[0],
-            settings,
-            self.runs,
-            floor,
-            measure.target.probed,
-            self.floors,
-            self.units(mask),
-            clusters,
-            self.settings(resampled=True),
+            metric=MEASURES[metric],
+            counts=self.counts(metric, mask),
+            trivial_counts=self.trivial(metric, mask),
+            settings=self.settings(),
+            runs=self.runs,
+            floors=self.floors,
+            units=self.units(mask),
+            clusters=self.clusters(mask),
+            resampled=self.settings(resampled=True),
         )
 
 
@@ -212,13 +196,9 @@ class Sample:
     Args:
         metric: the metric of the scores.
         counts: `[run, text, count]`, the counts of each text or sentence.
-        scores: `[run]`.
-        values: pseudo-values `[run, unit]`.
-        trivial_values: pseudo-values `[unit]` of the trivial classifier.
+        trivial_counts: `[1, text, count]`, those of the trivial classifier.
         settings: the indices of the runs of each setting.
         runs: a row for each run.
-        trivial: the score of the trivial classifier.
-        seeded: whether runs depend on a seed.
         floors: the constants of the context-free floors; those that were not run are ignored.
         units: the index of each unit in the corpus, or its cluster, `[unit]`; by default 0, 1, 2, …
         clusters: the cluster of each text or sentence `[text]`; None if each is a unit.
@@ -227,67 +207,74 @@ class Sample:
 
     metric: Measure
     counts: Counts
-    scores: np.ndarray
-    values: np.ndarray
-    trivial_values: np.ndarray
+    trivial_counts: Counts
     settings: Mapping[Setting, list[int]]
     runs: pd.DataFrame
-    trivial: float
-    seeded: bool = True
     floors: tuple[str, ...] = CONTEXT_FREE
     units: np.ndarray | None = None
     clusters: np.ndarray | None = None
     resampled: Mapping[Setting, list[int]] = field(default_factory=dict)
     _tables: dict[Setting, pd.DataFrame] = field(default_factory=dict, repr=False)
 
-    def mean(self, setting: Setting) -> float | None:
-        """Return the mean score of a setting over its runs; None if there are none."""
-        return (
-            float(np.mean(self.scores[self.settings[setting]]))
-            if setting in self.settings
-            else None
-        )
+    @property
+    def seeded(self) -> bool:
+        """Whether runs depend on a seed."""
+        return self.metric.target.probed
+
+    @cached_property
+    def scores(self) -> np.ndarray:
+        """The score of each run, `[run]`."""
+        return self.metric.score(self.counts.sum(1))
+
+    @cached_property
+    def trivial(self) -> float:
+        """The score of the trivial classifier."""
+        return float(self.metric.score(self.trivial_counts.sum(1))[0])
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        """The pseudo-values of each run, `[run, unit]`."""
+        return pseudo_values(self.metric, by_cluster(self.counts, self.clusters))
+
+    @cached_property
+    def trivial_values(self) -> np.ndarray:
+        """The pseudo-values of the trivial classifier, `[unit]`."""
+        [values] = pseudo_values(self.metric, by_cluster(self.trivial_counts, self.clusters))
+        return np.asarray(values)
+
+    def mean(self, setting: Setting) -> float:
+        """Return the mean score of a setting over its runs; NaN if there are none."""
+        runs = self.settings.get(setting)
+        return float(self.scores[runs].mean()) if runs else math.nan
 
     @cached_property
     def floor_settings(self) -> tuple[Setting, ...]:
         """The context-free floors that were run, the one with the highest score first."""
-        scores = {
-            setting: self.mean(setting)
-            for setting in (Setting(name, fraction="0") for name in self.floors)
-        }
-        known = {setting: score for setting, score in scores.items() if score is not None}
-        return tuple(sorted(known, key=known.__getitem__, reverse=True))
+        floors = [Setting(name, fraction="0") for name in self.floors]
+        known = [floor for floor in floors if floor in self.settings]
+        return tuple(sorted(known, key=self.mean, reverse=True))
 
     @cached_property
     def guesses(self) -> frozenset[Setting]:
         """The floors of a model's own head that the trivial classifier replaces, because it scores higher."""
         floors = () if self.seeded else self.floor_settings
-        return frozenset(
-            floor for floor in floors if self.scores[self.settings[floor]].mean() < self.trivial
-        )
+        return frozenset(floor for floor in floors if self.mean(floor) < self.trivial)
 
     @property
     def floor(self) -> float | None:
         """The score of the highest context-free floor, or of the guess that replaces it; None if unknown."""
         if not self.floor_settings:
             return None
-        return (
-            self.trivial
-            if self.floor_settings[0] in self.guesses
-            else self.mean(self.floor_settings[0])
-        )
+        highest = self.floor_settings[0]
+        return self.trivial if highest in self.guesses else self.mean(highest)
 
     def runs_of(self, setting: Setting) -> pd.DataFrame:
         """Return the index of each run of a setting by order (rows) and seed (columns); every order has these seeds."""
         if setting in self._tables:
             return self._tables[setting]
-        runs = self.runs.loc[self.settings[setting]]
-        table = pd.DataFrame(
-            {"order": runs["order"].fillna("").to_numpy(), "seed": runs["seed"].to_numpy()}
-        )
-        table = table.assign(index=self.settings[setting]).pivot(
-            index="order", columns="seed", values="index"
-        )
+        runs = self.runs.loc[self.settings[setting], ["order", "seed"]]
+        runs = runs.fillna({"order": ""}).rename_axis("index").reset_index()
+        table = runs.pivot(index="order", columns="seed", values="index")
         return self._tables.setdefault(setting, table.dropna(axis=1).astype(int))
 
     def samples_of(self, setting: Setting) -> Mapping[str | int, list[int]]:
@@ -308,15 +295,13 @@ class Sample:
 
         Losses change in every unit, and never by chance in none, so only deviations from their mean change count.
         """
-        if ORIGINALS not in self.settings or not self.floor_settings:
+        if not self.floor_settings:
             return 0.0
         floor = self.floor_settings[0]
-        originals = self.runs_of(ORIGINALS)
-        floors = self.runs_of(floor)
-        seeds = originals.columns.intersection(floors.columns)
-        if not len(seeds):
+        common = _common_runs([(self, ORIGINALS), (self, floor)])
+        if common is None:
             return 0.0
-        with_context, without = (table[seeds].to_numpy()[0] for table in (originals, floors))
+        with_context, without = (runs[0] for runs in common)
         sums = [by_cluster(self.counts[runs], self.clusters) for runs in (with_context, without)]
         differs = (sums[0] != sums[1]).any(-1)
         values = self.trivial_values if floor in self.guesses else self.values[without]
@@ -364,26 +349,24 @@ def spread_over(
     def table(scores: Scores) -> PseudoValues:
         first = scores[0][0]
         indices = [next(remaining) for _ in scores]
-        trivial = np.broadcast_to(
-            first.trivial_values, (*indices[0].shape, len(first.trivial_values))
-        )
-        values = [
-            trivial if guess_as_floor and setting in sample.guesses else sample.values[chosen]
-            for (sample, setting), chosen in zip(scores, indices, strict=True)
-        ]
+        trivial = first.trivial_values
         drawn = [sample.samples_of(setting) for sample, setting in scores]
         numbers = _common(drawn)
-        resampled = [
-            np.broadcast_to(first.trivial_values, (len(numbers), len(first.trivial_values)))
-        ]
-        resampled += [
-            np.stack([sample.values[each[number]].mean(0) for number in numbers])
-            if numbers
-            else resampled[0]
-            for (sample, _), each in zip(scores, drawn, strict=True)
-        ]
-        about = first.step if step is None else step, first.seeded, first.units
-        return PseudoValues(np.stack([trivial, *values]), *about, np.stack(resampled))
+        quantities = 1 + len(scores)
+        values = np.tile(trivial, (quantities, *indices[0].shape, 1))
+        resampled = np.tile(trivial, (quantities, len(numbers), 1))
+        for place, (sample, setting) in enumerate(scores):
+            if not guess_as_floor or setting not in sample.guesses:
+                values[place + 1] = sample.values[indices[place]]
+            for row, number in zip(resampled[place + 1], numbers, strict=True):
+                row[:] = sample.values[drawn[place][number]].mean(0)
+        return PseudoValues(
+            values=values,
+            step=first.step if step is None else step,
+            seeded=first.seeded,
+            units=first.units,
+            resampled=resampled,
+        )
 
     return Spread.over([[table(scores) for scores in tasks] for tasks in corpora])
 
@@ -393,12 +376,15 @@ def _common_runs(scores: Scores) -> list[np.ndarray] | None:
     if any(setting not in sample.settings for sample, setting in scores):
         return None
     tables = [sample.runs_of(setting) for sample, setting in scores]
-    draws = _common_draws([setting.order for _, setting in scores], tables)
+    by_order: dict[str | None, list[Iterable[str | int]]] = {}
+    for (_, setting), table in zip(scores, tables, strict=True):
+        by_order.setdefault(setting.order, []).append(table.index)
+    draws = {order: _common(indices) for order, indices in by_order.items()}
     # without any seed, all have the same columns, which then count as seeds
     any_seeded = any(sample.seeded for sample, _ in scores)
     by_seed = [sample.seeded or not any_seeded for sample, _ in scores]
     seeds = _common(table.columns for table, varies in zip(tables, by_seed, strict=True) if varies)
-    runs = list[np.ndarray]()
+    runs = []
     for (_, setting), table, varies in zip(scores, tables, by_seed, strict=True):
         columns = seeds if varies else table.columns
         runs.append(table.loc[draws[setting.order], columns].to_numpy())
@@ -410,76 +396,45 @@ def _common_runs(scores: Scores) -> list[np.ndarray] | None:
     return [np.broadcast_to(indices[:draw_count], (draw_count, len(seeds))) for indices in runs]
 
 
-def _common_draws(
-    orders: Sequence[str | None], tables: Sequence[pd.DataFrame]
-) -> dict[str | None, list[str | int]]:
-    """Return the draws of each order that all its settings have."""
-    by_order: dict[str | None, list[pd.DataFrame]] = {}
-    for order, table in zip(orders, tables, strict=True):
-        by_order.setdefault(order, []).append(table)
-    return {
-        order: _common(table.index for table in of_order) for order, of_order in by_order.items()
-    }
-
-
 def _common(indices: Iterable[Iterable[str | int]]) -> list[str | int]:
     return sorted(set.intersection(*map(set, indices)))
 
 
-def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, dict[str, object]]:
+def table_of(task_outcomes: Sequence[TaskOutcomes]) -> tuple[pa.Table, Row]:
     """Return all outcomes as one table with `COLUMNS`, and facts about each task to record in it."""
-    import pyarrow as pa
-
     # names repeat for every item of every run, and a code takes only 4 bytes
     dictionary = pa.dictionary(pa.int32(), pa.string())
     present = {name for outcomes in task_outcomes for name in outcomes.items}
-    columns_of_all = {
-        name: form for name, form in COLUMNS.items() if name != "cluster" or name in present
+    types = {
+        name: dictionary if kind == "string" else kind
+        for name, kind in COLUMNS.items()
+        if name != "cluster" or name in present
     }
-    schema = pa.schema(
-        [(name, dictionary if form == "string" else form) for name, form in columns_of_all.items()]
-    )
-    tables = []
-    facts = dict[str, object]()
+    schema = pa.schema(list(types.items()))
+    # columns that only other tasks have become null
+    tables = [schema.empty_table()]
+    facts = Row()
     for outcomes in task_outcomes:
         facts[outcomes.task] = {
             "label_names": list(outcomes.names),
             "train_counts": list(outcomes.train_counts),
         }
+        runs = outcomes.runs.assign(model=outcomes.model, task=outcomes.task)
         size = len(outcomes.items)
-        runs = len(outcomes.runs)
-        of_runs = {
-            name: pa.array(outcomes.runs[name], COLUMNS[name], from_pandas=True)
-            for name in RUN_KEYS
-        }
-        shared = outcomes.items.columns.intersection(ITEM_COLUMNS)
-        of_items = {
-            name: pa.array(outcomes.items[name], COLUMNS[name], from_pandas=True) for name in shared
-        }
-        columns = {
-            name: pa.repeat(getattr(outcomes, name), size * runs) for name in ("model", "task")
-        }
-        columns |= {
-            name: column.take(np.repeat(np.arange(runs), size)) for name, column in of_runs.items()
-        }
-        columns |= {
-            name: column.take(np.tile(np.arange(size), runs)) for name, column in of_items.items()
-        }
-        columns |= {name: pa.array(values.reshape(-1)) for name, values in outcomes.values.items()}
-        arrays = [
-            columns[field.name].cast(field.type)
-            if field.name in columns
-            else pa.nulls(size * runs, field.type)
-            for field in schema
-        ]
-        tables.append(pa.table(arrays, schema=schema))
-    return pa.concat_tables(tables).combine_chunks(), {
-        "tasks": facts,
-        "floors": task_outcomes[0].floors,
-    }
+        columns = {name: pa.array(values.reshape(-1)) for name, values in outcomes.values.items()}
+        for frame, rows in (
+            (runs, np.repeat(np.arange(len(runs)), size)),
+            (outcomes.items, np.tile(np.arange(size), len(runs))),
+        ):
+            table = arrow_of(frame, {name: types[name] for name in frame if name in types})
+            columns |= zip(table.column_names, table.take(rows).columns, strict=True)
+        of_task = pa.schema([field for field in schema if field.name in columns])
+        tables.append(pa.table(columns, schema=of_task))
+    joint = pa.concat_tables(tables, promote_options="default").combine_chunks()
+    return joint, {"tasks": facts, "floors": task_outcomes[0].floors}
 
 
-def outcomes_in(table: pa.Table, about: Mapping[str, Any]) -> Iterator[TaskOutcomes]:
+def outcomes_in(table: pa.Table, about: Row) -> Iterator[TaskOutcomes]:
     """Read back the outcomes that `table_of` returned, with the facts of their file."""
     facts = about["tasks"]
     # as codes, because a name for every item of every run would take much memory
@@ -488,22 +443,21 @@ def outcomes_in(table: pa.Table, about: Mapping[str, Any]) -> Iterator[TaskOutco
     for (model, task), rows in frame.groupby(["model", "task"], sort=False, observed=True):
         # columns that only other kinds of tasks have
         rows = rows.dropna(axis=1, how="all")
-        size = len(rows) // len(rows.reindex(columns=RUN_KEYS).drop_duplicates())
-        runs = rows.iloc[::size].reindex(columns=RUN_KEYS).astype(object).reset_index(drop=True)
-        items = rows.iloc[:size].reset_index(drop=True)
-        items = items[[name for name in ITEM_COLUMNS if name in items]]
+        of_runs = rows.reindex(columns=RUN_KEYS).astype(object)
+        size = len(rows) // len(of_runs.drop_duplicates())
+        runs = of_runs.iloc[::size].reset_index(drop=True)
+        items = rows[rows.columns.intersection(ITEM_COLUMNS)].iloc[:size].reset_index(drop=True)
+        types = {name: form for name, form in ITEM_TYPES.items() if name in items}
+        values = rows[rows.columns.intersection(OUTCOME_COLUMNS)]
+        of_task = facts[str(task)]
         yield TaskOutcomes(
-            str(model),
-            str(task),
-            facts[str(task)]["metric"],
-            tuple(facts[str(task)]["label_names"]),
-            tuple(facts[str(task)]["train_counts"]),
-            runs.where(runs.notna(), None),
-            items.astype({name: form for name, form in ITEM_TYPES.items() if name in items}),
-            {
-                name: rows[name].to_numpy().reshape(-1, size)
-                for name in OUTCOME_COLUMNS
-                if name in rows
-            },
-            tuple(about["floors"]),
+            model=str(model),
+            task=str(task),
+            metric=of_task["metric"],
+            names=tuple(of_task["label_names"]),
+            train_counts=tuple(of_task["train_counts"]),
+            runs=runs.where(runs.notna(), None),
+            items=items.astype(types),
+            values={name: column.to_numpy().reshape(-1, size) for name, column in values.items()},
+            floors=tuple(about["floors"]),
         )

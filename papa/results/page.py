@@ -10,7 +10,6 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import yaml
@@ -18,15 +17,13 @@ from jinja2 import BaseLoader, Environment, StrictUndefined
 
 from papa import __version__
 from papa.files import opened_table, read_provenance
+from papa.results.finished import Finished
 from papa.results.heads_map import head_maps
 from papa.results.outcomes import ALL
 from papa.results.phrases import span
 from papa.results.section import Section, narrow_svg
 from papa.results.summary import data_of, is_main
-from papa.results.table import Table
-
-if TYPE_CHECKING:
-    from papa.results.finished import Finished
+from papa.results.table import Row, Table
 
 FOLDED_ROWS = 30
 """Tables are folded at first if they have more rows than this in total."""
@@ -61,23 +58,21 @@ def page_of(finished: Finished, sections: Sequence[tuple[Section, str]]) -> str:
     )
 
 
-def _shown(section: Section, svg: str, finished: Finished) -> dict[str, object]:
+def _shown(section: Section, svg: str, finished: Finished) -> Row:
     """Return the fields of a section with its figure as data and, below it, the number of examples."""
-    caption = ""
-    figure = ""
-    narrow = ""
+    size = sum(len(table.rows) for table in section.tables)
+    shown = {"figure": "", "narrow": "", "caption": "", "folded": size > FOLDED_ROWS}
     if svg:
-        examples = _examples_in(section.frame if "examples" in section.frame else finished.summary)
-        caption = f"{section.caption.removesuffix('.')}. {examples}."
-        figure = _as_address(svg)
-        narrow = _as_address(narrow_svg(section.chart))
-    folded = bool(figure) or sum(len(table.rows) for table in section.tables) > FOLDED_ROWS
-    return vars(section) | {
-        "figure": figure,
-        "narrow": narrow,
-        "caption": caption,
-        "folded": folded,
-    }
+        rows = section.frame if "examples" in section.frame else finished.summary
+        numbers = span(rows.loc[is_main(rows), "examples"], "validation example")
+        per_task = " per task" if rows["task"].nunique() > 1 else ""
+        shown = {
+            "figure": _as_address(svg),
+            "narrow": _as_address(narrow_svg(section.chart)),
+            "caption": f"{section.caption.removesuffix('.')}. n = {numbers}{per_task}.",
+            "folded": True,
+        }
+    return vars(section) | shown
 
 
 def _as_address(svg: str) -> str:
@@ -132,26 +127,24 @@ def first_rows(finished: Finished) -> dict[str, list[dict[str, str]]]:
         shown[corpus] = rows = list[dict[str, str]]()
         with opened_table(path) as table:
             head = table.group(0).slice(0, ROWS_SHOWN).to_pylist()
-        for read in (read for read in head if read["split"] == "train"):
-            row = {
-                name: _on_a_line(read[name])
-                for name in ("first", "second", "words")
-                if read.get(name) is not None
-            }
+        for read in head:
+            if read["split"] != "train":
+                continue
+            texts = {name: read.get(name) for name in ("first", "second", "words")}
+            row = {name: _on_a_line(text) for name, text in texts.items() if text is not None}
             for task, labels in finished.facts[corpus]["labels"].items():
                 title = finished.config.tasks[task].title or task
                 label = read[f"label {task}"]
-                names = [
-                    labels["names"][value]
-                    for value in (label if isinstance(label, list) else [label])
-                ]
+                values = label if isinstance(label, list) else [label]
+                names = [labels["names"][value] for value in values]
                 row[f"{title} (label)" if title in row else title] = _on_a_line(names)
             rows.append(row)
     return shown
 
 
 def _on_a_line(value: object) -> str:
-    text = " ".join(" ".join(map(str, value) if isinstance(value, list) else [str(value)]).split())
+    words = value if isinstance(value, list) else [value]
+    text = " ".join(" ".join(map(str, words)).split())
     return text if len(text) <= LINE_CHARACTERS else f"{text[: LINE_CHARACTERS - 2]} …"
 
 
@@ -170,16 +163,11 @@ def _models_table(finished: Finished) -> Table:
 
 def versions_note(finished: Finished) -> str:
     """Return a sentence if the study's artefacts were made with different versions of packages; otherwise nothing."""
-    several = [
-        f"{name} {' and '.join(sorted(used))}"
-        for name, used in finished.packages.items()
-        if len(used) > 1
-    ]
-    return (
-        f"The study's files were made with different versions of packages: {'; '.join(several)}."
-        if several
-        else ""
-    )
+    packages = finished.packages.items()
+    several = [f"{name} {' and '.join(sorted(used))}" for name, used in packages if len(used) > 1]
+    if not several:
+        return ""
+    return f"The study's files were made with different versions of packages: {'; '.join(several)}."
 
 
 def with_minus(text: str) -> str:
@@ -187,32 +175,23 @@ def with_minus(text: str) -> str:
     return re.sub(r"(?<![\w.])-(?=\.?\d)", "−", text)
 
 
-def _examples_in(rows: pd.DataFrame) -> str:
-    """Describe the number of validation examples of the tasks in the rows of a summary."""
-    numbers = rows.loc[is_main(rows), "examples"]
-    per_task = " per task" if rows["task"].nunique() > 1 else ""
-    return f"n = {span(numbers, 'validation example')}{per_task}"
-
-
 def _data_note(finished: Finished) -> str:
     """Return sentences about subsets and clusters of the examples; empty if there are none."""
     config = finished.config
     rows = finished.summary
-    columns = dict[str, dict[str, None]]()
-    further = dict[str, None]()
-    for task, subset in rows.loc[rows["subset"].ne(ALL), ["task", "subset"]].itertuples(
-        index=False
-    ):
-        column = config.tasks[task].subset
+    names = dict[str | None, list[str]]()
+    parts = rows.loc[rows["subset"].ne(ALL), ["task", "subset"]].drop_duplicates()
+    for task, subset in parts.itertuples(index=False):
         splits = config.corpora[config.tasks[task].corpus].further_splits
-        (further if subset in splits or column is None else columns.setdefault(column, {}))[
-            subset
-        ] = None
-    sources = [f"column {column}: {', '.join(names)}" for column, names in columns.items()]
-    sentences = [
-        f"Subsets of the validation examples, scored separately: {'; '.join(sources)}."
-        if columns
-        else "",
-        f"Further validation splits, scored separately: {', '.join(further)}." if further else "",
-    ]
-    return " ".join(filter(None, sentences))
+        column = None if subset in splits else config.tasks[task].subset
+        listed = names.setdefault(column, [])
+        listed += [subset] if subset not in listed else []
+    further = names.pop(None, [])
+    sources = [f"column {column}: {', '.join(subsets)}" for column, subsets in names.items()]
+    sentences = {
+        "Subsets of the validation examples": "; ".join(sources),
+        "Further validation splits": ", ".join(further),
+    }
+    return " ".join(
+        f"{what}, scored separately: {which}." for what, which in sentences.items() if which
+    )

@@ -5,10 +5,9 @@ The HTML report, the terminal and claims.json have the same sentences and notes,
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import ceil, isfinite, isnan
-from typing import Any
 
 import pandas as pd
 
@@ -17,8 +16,10 @@ from papa.config.variant import AVERAGE_OF, LIST_PREFIX, TRAINED_SUFFIX, Constan
 from papa.errors import count
 from papa.results.reliance import CONTRIBUTED, LOST, NOT_SIGNIFICANT, replaceable
 from papa.results.statistics import LEVEL, holm
-from papa.results.table import metric_name, percent
+from papa.results.table import Row, metric_name, percent, texts
 
+Margins = Sequence[str]
+"""The margins of a study: one share, or at most one margin in points and one in nats."""
 DECIMALS = {SHARE: 0, POINTS: 1, NATS: 2}
 """The number of decimals of numbers in each unit."""
 PROPER = ("F1", "Matthews")  # keep their capital in a sentence
@@ -56,12 +57,9 @@ ORDER_PHRASES = {
 """Phrases for orders; an order that is not listed goes by its name."""
 
 
-Row = Mapping[Hashable, Any]
-"""A row of a table with the columns `LOST`, `CONTRIBUTED` and `RELIANCE`, and the `metric` that has their unit."""
-
-
-def _number(value: float, unit: str) -> str:
-    """Format a share or a difference of scores in a unit, without the unit: 0.048 is "4.8" points."""
+def _number(value: float, metric: str) -> str:
+    """Format a difference of scores in the unit of a metric, without the unit: 0.048 is "4.8" points."""
+    unit = unit_of(metric)
     decimals = DECIMALS[unit]
     rounded = round(value if unit == NATS else 100 * value, decimals)
     return f"{rounded + 0.0:.{decimals}f}"  # + 0.0 removes a negative zero
@@ -72,11 +70,11 @@ def _amount(row: Row, names: Sequence[str], words: str) -> str:
     value, low, high = (row[name] for name in names)
     if pd.isna(value):
         return "-"
-    unit = unit_of(row["metric"])
-    text = f"{_number(value, unit)} {words or unit.replace(POINTS, '')}".strip()
+    metric = row["metric"]
+    text = f"{_number(value, metric)} {words or unit_of(metric).replace(POINTS, '')}".strip()
     if not isfinite(high - low):
         return text
-    return f"{text} ({_number(low, unit)} to {_number(high, unit)})"
+    return f"{text} ({_number(low, metric)} to {_number(high, metric)})"
 
 
 def lost_text(row: Row, words: str = "") -> str:
@@ -99,7 +97,7 @@ def amounts_text(row: Row) -> str:
     lost = lost_text(row, unit_of(row["metric"]))
     if pd.isna(row["reliance"]):
         return lost
-    return f"{lost} of {_number(row['contributed'], unit_of(row['metric']))}"
+    return f"{lost} of {_number(row['contributed'], row['metric'])}"
 
 
 def share_text(row: Row) -> str:
@@ -124,12 +122,12 @@ def reliance_text(row: Row) -> str:
 def effect_texts(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the cells of what is lost, what attention contributes, and reliance, with a column for each."""
     records = rows.to_dict("records")
-    texts = {
-        "lost": map(lost_text, records),
-        CONTRIBUTES: map(contributed_text, records),
-        "reliance": map(share_text, records),
+    cells = {
+        "lost": list(map(lost_text, records)),
+        CONTRIBUTES: list(map(contributed_text, records)),
+        "reliance": list(map(share_text, records)),
     }
-    return pd.DataFrame({name: list(cells) for name, cells in texts.items()}, rows.index)
+    return pd.DataFrame(cells, rows.index)
 
 
 def bound_text(bound: float | None, margin: str) -> str:
@@ -183,7 +181,7 @@ def margin_text(row: Row) -> str:
     return in_words(number, row["metric"], row["positive"])
 
 
-def allowed_text(margins: Sequence[str]) -> str:
+def allowed_text(margins: Margins) -> str:
     """Describe the margins of a study: "10% of attention's contribution", "1 point or 0.05 nats"."""
     allowed = " or ".join(margins)
     return f"{allowed} of attention's contribution" if allowed.endswith(SHARE) else allowed
@@ -217,12 +215,9 @@ def in_order(order: str, orders: int) -> str:
     """Describe the order in which heads are replaced, or the number of orders averaged."""
     if orders > 1:
         return f"averaged over {orders} orders ({order_name(order)})"
-    listed = (
-        f"in the order of the {order_name(order)}"
-        if order.startswith(LIST_PREFIX)
-        else f"in the order {order}"
-    )
-    return ORDER_PHRASES.get(order, listed)
+    if order.startswith(LIST_PREFIX):
+        return f"in the order of the {order_name(order)}"
+    return ORDER_PHRASES.get(order, f"in the order {order}")
 
 
 def constants(name: str | None) -> str:
@@ -236,7 +231,7 @@ def constants(name: str | None) -> str:
     return f"trained {words}" if constant.trained else words
 
 
-def sentences_of(claims: pd.DataFrame, tasks: pd.DataFrame, margins: Sequence[str]) -> list[str]:
+def sentences_of(claims: pd.DataFrame, tasks: pd.DataFrame, margins: Margins) -> list[str]:
     """Describe the claims of a grid in a few sentences.
 
     They say what is lost with every head replaced, how many heads are replaceable and what stopped it, and which tasks
@@ -253,9 +248,8 @@ def sentences_of(claims: pd.DataFrame, tasks: pd.DataFrame, margins: Sequence[st
         _few_clusters(by_task, tasks),
         _what_is_untested(tasks),
     ]
-    return [
-        sentence.replace("?.", "?") for sentence in sentences if sentence
-    ]  # a title may be a question
+    # a title may be a question
+    return [sentence.replace("?.", "?") for sentence in sentences if sentence]
 
 
 def _at_end(claims: pd.DataFrame, column: str) -> pd.DataFrame:
@@ -274,7 +268,7 @@ def _how_much(by_task: pd.DataFrame) -> str:
         return ""
     first = end.to_dict("records")[0]
     several = len(end[["model", "constant"]].drop_duplicates()) > 1
-    parts = list[tuple[str, str]]()
+    parts = []
     for _, rows in end.groupby(end["metric"].map(unit_of), sort=False):
         parts += _extremes(rows.sort_values("lost", kind="stable").to_dict("records"), several)
     verbs = [verb for verb, _ in parts]
@@ -309,17 +303,15 @@ def _extremes(ranked: Sequence[Row], named: bool) -> list[tuple[str, str]]:
 
 def _gains(row: Row) -> bool:
     """Return whether the score rises, by more than rounds to 0; "loses -2.0 points" would be read as a loss."""
-    return _number(row["lost"], unit_of(row["metric"])).startswith("-")
+    return _number(row["lost"], row["metric"]).startswith("-")
 
 
 def _change_on(row: Row, named: bool) -> str:
     """Describe what is lost on a task, of what attention contributes, or gained; `named` adds model and constants."""
     words = in_words("", row["metric"], row["positive"]).strip()
-    where = (
-        f"{row['task']} in {row['model']} with {constants(row['constant'])}"
-        if named
-        else row["task"]
-    )
+    where = row["task"]
+    if named:
+        where = f"{where} in {row['model']} with {constants(row['constant'])}"
     amount = dict(row)
     if _gains(row):
         for name, opposite in zip(LOST[:3], ("lost", "lost_high", "lost_low"), strict=True):
@@ -329,21 +321,21 @@ def _change_on(row: Row, named: bool) -> str:
         return change
     if isnan(row["reliance"]) or _gains(row):
         return f"{change}, where attention contributes {contributed_text(row)}"
-    relation = "of" if row["lost"] <= row["contributed"] else "more than"
-    contributed = _number(row["contributed"], unit_of(row["metric"]))
+    lost, contributed = (_number(row[name], row["metric"]) for name in ("lost", "contributed"))
+    # compared as printed, or a number would be more than itself
+    relation = "more than" if float(lost) > float(contributed) else "of"
     return f"{change}, {relation} the {contributed} that attention contributes"
 
 
 def _mean_reliance(joint: pd.DataFrame) -> str:
     """Describe the mean reliance over several tasks with every head replaced, if there is one line."""
-    end = _at_end(joint[joint["averaged"].gt(1)], "reliance")
+    end = _at_end(joint[joint["averaged"].gt(1)], "reliance").to_dict("records")
     if len(end) != 1:
         return ""
-    [row] = end.to_dict("records")
-    return f"Mean reliance on {row['averaged']:.0f} tasks is {reliance_text(row)}."
+    return f"Mean reliance on {end[0]['averaged']:.0f} tasks is {reliance_text(end[0])}."
 
 
-def _what_is_replaceable(joint: pd.DataFrame, margins: Sequence[str], by_task: pd.DataFrame) -> str:
+def _what_is_replaceable(joint: pd.DataFrame, margins: Margins, by_task: pd.DataFrame) -> str:
     """Describe the numbers of heads that all tasks together allow; those of several lines are corrected for them."""
     if joint.empty:
         return "Nothing is claimed, because no task can be tested."
@@ -352,10 +344,10 @@ def _what_is_replaceable(joint: pd.DataFrame, margins: Sequence[str], by_task: p
     if tested["task"].nunique() == 1:
         in_score = margin_text(tested.to_dict("records")[0])
         allowed = f"{allowed} ({in_score})" if allowed not in in_score else in_score
-    lines = joint["line"].unique()
-    if len(lines) > 1:
+    lines = joint["line"].nunique()
+    if lines > 1:
         clauses = _clauses(joint, "line", "for")
-        return f"At a margin of {allowed}, corrected for {len(lines)} lines: {clauses}."
+        return f"At a margin of {allowed}, corrected for {lines} lines: {clauses}."
     first = joint.iloc[0]
     number = replaceable(joint)
     order = "" if pd.isna(first["order"]) else f"{in_order(first['order'], first['orders'])}, "
@@ -365,19 +357,17 @@ def _what_is_replaceable(joint: pd.DataFrame, margins: Sequence[str], by_task: p
         bound = f"the one-sided upper bound is {bound_text(row['bound'], row['margin'])}"
         bound = bound if isfinite(row["bound"]) else "there is no upper bound"
         stopped = f"; with {row['replaced']:,} replaced, {bound} on {row['worst']}"
-    return _capitalised(f"{order}{_clause(number, first['heads'])}{loses}{stopped}.")
+    sentence = f"{order}{_clause(number, first['heads'])}{loses}{stopped}."
+    return f"{sentence[0].upper()}{sentence[1:]}"
 
 
 def _few_clusters(by_task: pd.DataFrame, tasks: pd.DataFrame) -> str:
     """Warn of claims that few clusters of examples decide; empty if there are none."""
     claimed = by_task.loc[by_task["p"] < 1 - LEVEL, "task"]
     few = tasks[tasks["at_stake"].lt(FEW_CLUSTERS) & tasks["task"].isin(claimed)]
-    at_stake = [
-        f"{number:.1f} of {clusters:,} on {name}"
-        for number, clusters, name in few[["at_stake", "clusters", "name"]].itertuples(index=False)
-    ]
-    if not at_stake:
+    if few.empty:
         return ""
+    at_stake = texts("{:.1f} of {:,} on {}".format, few, "at_stake", "clusters", "name")
     return (
         f"Few clusters: the margin is worth about {_and(at_stake)}; with fewer than {FEW_CLUSTERS}, up to 12% of such "
         "claims were wrong in simulations (docs/error-rates.md)."
@@ -400,11 +390,11 @@ def _what_is_untested(tasks: pd.DataFrame) -> str:
 
 def order_sentences(orders: pd.DataFrame) -> list[str]:
     """Compare learned orders with random ones; an order beats them if its corrected p value (Holm) is below 5%."""
-    sentences = list[str]()
+    sentences = []
     for row, p in zip(orders.to_dict("records"), holm(list(orders["p"])), strict=True):
         verdict = "beats" if p < 1 - LEVEL else "does not significantly beat"
         test = "too few for a p value" if isnan(p) else f"corrected p = {p:.2g}"
-        amount = in_words(_number(abs(row["difference"]), unit_of(row["metric"])), row["metric"])
+        amount = in_words(_number(abs(row["difference"]), row["metric"]), row["metric"])
         direction = "higher" if row["difference"] > 0 else "lower"
         where = f"On {row['title']} ({row['model']}), {order_name(row['order'])}"
         sentences.append(
@@ -425,7 +415,8 @@ def notes_of(claims: pd.DataFrame, tasks: pd.DataFrame) -> list[str]:
     based += [span(samples, "sample") + " of training rows"] if samples.gt(1).all() else []
     based += [examples + (" per task" if tasks["task"].nunique() > 1 else "")]
     notes = [f"The results, with 95% intervals in brackets, are based on {_and(based)}."]
-    if (without := tasks[samples.lt(2)]["name"].unique()).size:
+    without = tasks.loc[samples.lt(2), "name"].unique()
+    if len(without):
         on = "" if len(without) == len(tasks) else f" on {_and(without)}"
         notes.append(f"Intervals{on} do not cover the choice of training rows.")
     floors = sorted(tasks["floors"].explode().dropna().unique())
@@ -438,10 +429,7 @@ def notes_of(claims: pd.DataFrame, tasks: pd.DataFrame) -> list[str]:
         )
     clusters = tasks.dropna(subset="clusters")
     if len(clusters):
-        units = [
-            f"{number:,} on {name}"
-            for number, name in zip(clusters["clusters"], clusters["name"], strict=True)
-        ]
+        units = texts("{:,} on {}".format, clusters, "clusters", "name")
         notes.append(f"Intervals resample whole clusters of examples: {_and(units)}.")
     single = claims[claims["task"].notna() & claims["tasks"].gt(0)]
     if single["task"].nunique() > 1:
@@ -463,10 +451,11 @@ def _clauses(rows: pd.DataFrame, column: str, preposition: str) -> str:
     named: dict[str, list[str]] = {}
     for name, heads, number in sorted(claims, key=lambda claim: -claim[2]):
         named.setdefault(_clause(number, heads), []).append(name)
-    return "; ".join(
-        f"{clause} {preposition} {_and(names, 'or' if clause.startswith('no ') else 'and')}"
-        for clause, names in named.items()
-    )
+    clauses = []
+    for clause, names in named.items():
+        conjunction = "or" if clause.startswith("no ") else "and"
+        clauses.append(f"{clause} {preposition} {_and(names, conjunction)}")
+    return "; ".join(clauses)
 
 
 def _clause(number: int, heads: int) -> str:
@@ -488,7 +477,3 @@ def _and(words: Iterable[str], conjunction: str = "and") -> str:
     """Join words: "a", "a and b", "a, b and c"."""
     *most, last = words
     return f"{', '.join(most)} {conjunction} {last}" if most else last
-
-
-def _capitalised(words: str) -> str:
-    return f"{words[0].upper()}{words[1:]}"

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from papa.config.variant import AVERAGE_OF
+from papa.results.finished import Finished
 from papa.results.grids import ORIGINAL
 from papa.results.outcomes import ALL
 from papa.results.section import Section
 from papa.results.table import Table, metric_name, score_text, texts, used
-
-if TYPE_CHECKING:
-    from papa.results.finished import Finished
 
 PUBLISHED = Path(__file__).parents[1] / "data" / "published.csv"
 """The file with the numbers of the paper's tables."""
@@ -47,25 +44,18 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 METRIC_NAMES = {"ner": "entity_f1", "pos": "chunk_f1"}
 """Maps published tasks to our metrics if their names differ; the published F1 of POS is seqeval's for bare tags."""
 
-COLUMNS = dict.fromkeys(
-    ("table", "model", "published_model", "task", "title", "published_task"), "string"
-)
+COLUMNS = dict.fromkeys("table model published_model task title published_task".split(), "string")
 COLUMNS |= dict.fromkeys(("setting", "constant", "metric"), "string")
 COLUMNS |= dict.fromkeys(("published", "ours", "half_width", "difference"), "float64")
-COLUMNS |= {
-    "inside": "bool",
-    "seeds": "int64",
-    "rows_train": "int64",
-    "rows_available_train": "int64",
-}
+COLUMNS |= {"inside": "bool"}
+COLUMNS |= dict.fromkeys(("seeds", "rows_train", "rows_available_train"), "int64")
 
 
 def published(finished: Finished) -> Section | None:
     """Compare the study with the published values; None if the config names no published task."""
     config = finished.config
-    tasks = {
-        name: task for _, name in config.pairs if (task := config.tasks[name].published) is not None
-    }
+    named = {name: config.tasks[name].published for _, name in config.pairs}
+    tasks = {name: task for name, task in named.items() if task is not None}
     if not tasks:
         return None
     mnli = {task.corpus for task in config.tasks.values() if task.published == "mnli_mismatched"}

@@ -30,6 +30,7 @@ from papa.results.outcomes import (
     spread_over,
 )
 from papa.results.statistics import LEVEL, SOURCES, Estimate, Interval, Spread, smallest_margin
+from papa.results.table import Row
 
 LOST = ("lost", "lost_low", "lost_high", "lost_bound")
 CONTRIBUTED = ("contributed", "contributed_low", "contributed_high")
@@ -93,7 +94,11 @@ class Effect:
 
     def reliance(self, level: float = LEVEL) -> Interval:
         """Return the reliance; its Fieller intervals against all floors are joined."""
-        return joined([self.spread.ratio(self.drop, floor, level) for floor in self.contributions])
+        return joined(self.reliances(level))
+
+    def reliances(self, level: float = LEVEL) -> list[Interval]:
+        """Return the reliance with its Fieller interval against each floor."""
+        return [self.spread.ratio(self.drop, floor, level) for floor in self.contributions]
 
     @property
     def over_guess(self) -> Estimate:
@@ -114,10 +119,8 @@ class Effect:
             unit = "cluster of validation examples" if clustered else "validation example"
             return f"one {unit}, so no interval"
         if not self.over_guess.above():
-            predictor = sample.metric.target.predictor
-            return (
-                f"the {predictor} is not significantly better than {guess} ({sample.trivial:.3f})"
-            )
+            better = f"the {sample.metric.target.predictor} is not significantly better"
+            return f"{better} than {guess} ({sample.trivial:.3f})"
         if not len(self.contributions):
             return NO_FLOOR
         return SIGNIFICANT if all(each.above() for each in self.over_floors) else NOT_SIGNIFICANT
@@ -177,9 +180,9 @@ class Claim(NamedTuple):
             floors = self.effect.contributions
             beyond = [spread.estimate(drop - self.margin.size * floor) for floor in floors]
             shown = self.effect.over_floors
-        values = [each.p_beyond(1) for each in shown]
+        values = [each.p_beyond(1) for each in shown] + [each.p_beyond(-1) for each in beyond]
         # all of these tests have to reject (intersection-union), so the largest p value needs no correction
-        return max(values + [each.p_beyond(-1) for each in beyond])
+        return max(values)
 
 
 def joined(intervals: Sequence[Interval]) -> Interval:
@@ -197,25 +200,25 @@ def _effects_on(terms: Terms) -> list[Effect] | None:
 
     All tasks have the same seeds, and tasks on one corpus have the same examples. So one spread covers all of them.
     """
-    by_corpus: dict[str, list[tuple[Sample, Setting, list[Setting]]]] = {}
+    by_corpus: dict[str, list[tuple[Sample, list[Setting]]]] = {}
     for sample, corpus, setting in terms:
-        settings = list(dict.fromkeys([ORIGINALS, *sample.floor_settings, setting]))
-        by_corpus.setdefault(corpus, []).append((sample, setting, settings))
+        settings = [ORIGINALS, *sample.floor_settings, setting]
+        by_corpus.setdefault(corpus, []).append((sample, settings))
     scores = [
-        [[(sample, name) for name in names] for sample, _, names in tasks]
+        [[(sample, name) for name in dict.fromkeys(settings)] for sample, settings in tasks]
         for tasks in by_corpus.values()
     ]
     spread = spread_over(scores)
     if spread is None:
         return None
-    effects = list[Effect]()
-    for place, (sample, setting, settings) in zip(
-        spread.tasks, chain(*by_corpus.values()), strict=True
-    ):
-        names = [None, *settings]  # the best guess comes first
-        coefficients = np.zeros((2 + len(sample.floor_settings), len(spread.means)))
-        for row, name in zip(coefficients, (None, setting, *sample.floor_settings), strict=True):
-            row[place.start + names.index(ORIGINALS)] += 1  # the original minus a setting
+    effects = []
+    for place, (_, settings) in zip(spread.tasks, chain(*by_corpus.values()), strict=True):
+        # the best guess comes first, then the original
+        names = [None, *dict.fromkeys(settings)]
+        minuses = [None, settings[-1], *settings[1:-1]]
+        coefficients = np.zeros((len(minuses), len(spread.means)))
+        for row, name in zip(coefficients, minuses, strict=True):
+            row[place.start + names.index(ORIGINALS)] += 1
             row[place.start + names.index(name)] -= 1
         effects.append(Effect(spread, coefficients[0], coefficients[1], coefficients[2:]))
     return effects
@@ -237,19 +240,14 @@ def mean_reliance(terms: Terms) -> Interval | None:
     effects = _effects_on(terms)
     if effects is None or len(effects) == 1:
         return effects[0].reliance() if effects else None
+    weight = 1 / len(effects)
     tasks = []
     for effect in effects:
-        by_floor = [
-            effect.spread.ratio(effect.drop, contribution) for contribution in effect.contributions
-        ]
+        by_floor = effect.reliances()
         lowest = int(np.argmin([each.low for each in by_floor]))
         highest = int(np.argmax([each.high for each in by_floor]))
-        tasks.append(
-            [
-                (1 / len(effects), effect.drop, effect.contributions[floor])
-                for floor in (0, lowest, highest)
-            ]
-        )
+        floors = effect.contributions[[0, lowest, highest]]
+        tasks.append([(weight, effect.drop, floor) for floor in floors])
     spread = effects[0].spread
     return joined([spread.shares(ratios).interval() for ratios in zip(*tasks, strict=True)])
 
@@ -267,13 +265,13 @@ def effects_of(task_outcomes: Iterable[TaskOutcomes]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*keys, *EFFECT_COLUMNS, "half_width"])
 
 
-def _rows(outcomes: TaskOutcomes) -> Iterator[dict[str, object]]:
+def _rows(outcomes: TaskOutcomes) -> Iterator[Row]:
     for subset, metric, mask in outcomes.scored():
         if not MEASURES[metric].has_floors:
             continue
         sample = outcomes.sample(metric, mask)
         original = effect_of(sample, ORIGINALS)
-        common: dict[str, object] = {"model": outcomes.model, "task": outcomes.task}
+        common: Row = {"model": outcomes.model, "task": outcomes.task}
         common |= {"metric": metric, "subset": subset}
         common |= {"trivial": sample.trivial, "context_free": sample.floor}
         status = UNMATCHED

@@ -7,7 +7,7 @@ last, so a report that was interrupted is written again.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from papa.errors import InputError, count
@@ -28,7 +28,7 @@ from papa.results.section import Section
 from papa.results.stability import stability
 from papa.results.statistics import LEVEL
 from papa.results.summary import DATA_NOTE, SUMMARY_COLUMNS, data_of, is_main
-from papa.results.table import Table, arrow_of
+from papa.results.table import Row, Table, arrow_of
 from papa.stages import AnyJob
 
 RECIPE_NAMES = {"title": "task", "learning_rate": "learning rate", "batch_size": "batch size"}
@@ -79,27 +79,29 @@ def write_report(job: AnyJob, finished: Finished) -> str:
     made_from = Path(job.output)
     for outdated in made_from.parent.glob("*.json"):
         outdated.unlink()  # from now on, the report is unfinished until it is listed again
-    sections = list(_sections(finished))
+    sections = list[Section]()
+    for analysis in ANALYSES:
+        made = analysis(finished)
+        sections += [made] if isinstance(made, Section) else made or ()
     names = [section.name for section in sections]
     if double := next((name for name in names if names.count(name) > 1), None):
         raise InputError(f"{double} is the name of a table and of a grid; rename the grid.")
     written = set[Path]()
-    drawn = list[tuple[Section, str]]()
+    drawn = []
     for section in sections:
         paths, svg = section.write(folder, job.record)
-        written |= set(paths)
+        written.update(paths)
         drawn.append((section, svg))
     outcomes, facts = finished.outcomes_table()
-    tables = {
-        "runs": arrow_of(finished.runs, RUN_COLUMNS),
-        "heads": arrow_of(heads_of(finished.jobs), HEAD_COLUMNS),
-        "outcomes": outcomes,
-    }
-    for name, table in tables.items():
+    runs = arrow_of(finished.runs, RUN_COLUMNS)
+    heads = arrow_of(heads_of(finished.jobs), HEAD_COLUMNS)
+    for name, table, about in (
+        ("runs", runs, {}),
+        ("heads", heads, {}),
+        ("outcomes", outcomes, facts),
+    ):
         path = folder / "tables" / f"{name}.parquet"
-        write_table(
-            table, path, {"table": name} | (facts if name == "outcomes" else {}), job.record
-        )
+        write_table(table, path, {"table": name} | about, job.record)
         written.add(path)
     claimed = folder / "tables" / "claims.json"
     write_json(finished.conclusion, claimed, job.record)
@@ -109,25 +111,23 @@ def write_report(job: AnyJob, finished: Finished) -> str:
         temporary.write_text(page_of(finished, drawn), encoding="utf-8")
     files = sorted(os.path.relpath(path, folder) for path in (*written, claimed, page))
     write_json(_made_from(finished) | {"files": files}, made_from, job.record)
-    return (
-        f"{count(len(sections), 'table')} and {count(sum(bool(svg) for _, svg in drawn), 'figure')}"
-    )
+    figures = [svg for _, svg in drawn if svg]
+    return f"{count(len(sections), 'table')} and {count(len(figures), 'figure')}"
 
 
-def _made_from(finished: Finished) -> dict[str, object]:
+def _made_from(finished: Finished) -> Row:
     artefacts = [
-        {"stage": job.stage, "name": job.name, "key": job.key, "about": dict(job.about)}
-        | {"path": os.path.relpath(job.output, finished.folder)}
+        {
+            "stage": job.stage,
+            "name": job.name,
+            "key": job.key,
+            "about": dict(job.about),
+            "path": os.path.relpath(job.output, finished.folder),
+        }
         for job in finished.jobs
     ]
     config = finished.config.model_dump(mode="json", exclude_none=True)
     return {"config": config, "artefacts": artefacts, "packages": finished.packages}
-
-
-def _sections(finished: Finished) -> Iterator[Section]:
-    for analysis in ANALYSES:
-        sections = analysis(finished)
-        yield from [sections] if isinstance(sections, Section) else sections or ()
 
 
 def _remove_others(folder: Path, written: set[Path]) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
 from papa.config.measures import MEASURES, positive_class
 from papa.config.variant import Order
 from papa.results.outcomes import RUN_KEYS, VARIANT_KEYS, TaskOutcomes
+from papa.results.table import Row
 
 SETTING_COLUMNS = dict.fromkeys(("model", "task", "title", *VARIANT_KEYS), "string")
 SETTING_COLUMNS |= {"kept": "int64", "heads": "int64"}
@@ -29,7 +29,7 @@ RUN_COLUMNS |= DATA_COLUMNS | RECIPE_COLUMNS
 
 
 def collect_runs(
-    runs: Sequence[Mapping[str, Any]],
+    runs: Sequence[Row],
     task_outcomes: Iterable[TaskOutcomes],
     titles: Mapping[str, str],
 ) -> pd.DataFrame:
@@ -39,25 +39,21 @@ def collect_runs(
     further splits are scored by the main metric only.
     """
     by_identity = {tuple(run[name] for name in IDENTITY): run for run in runs}
-    rows: list[dict[str, object]] = []
+    rows = []
     for outcomes in task_outcomes:
-        model = outcomes.model
         task = outcomes.task
-        scores = {
-            (metric, subset): (
-                MEASURES[metric].score(outcomes.counts(metric, mask).sum(1)),
-                outcomes.examples(mask),
-            )
-            for subset, metric, mask in outcomes.scored()
-        }
+        scored = []
+        for subset, metric, mask in outcomes.scored():
+            scores = MEASURES[metric].score(outcomes.counts(metric, mask).sum(1))
+            about: Row = {"title": titles.get(task, task), "metric": metric, "subset": subset}
+            about |= {"positive": positive_class(metric, outcomes.names)}
+            about |= {"main": metric == outcomes.metric, "examples": outcomes.examples(mask)}
+            scored.append((about, scores.tolist()))
         for index, identity in enumerate(outcomes.runs[RUN_KEYS].itertuples(index=False)):
             if identity[-1]:  # a sample of the training rows, which has no part in scores
                 continue
-            row = {**by_identity[(model, task, *identity)], "title": titles.get(task, task)}
-            for (metric, subset), (score, examples) in scores.items():
-                row |= {"metric": metric, "positive": positive_class(metric, outcomes.names)}
-                row |= {"main": metric == outcomes.metric, "subset": subset}
-                rows.append(row | {"score": float(score[index]), "examples": examples})
+            run = by_identity[(outcomes.model, task, *identity)]
+            rows += [{**run, **about, "score": scores[index]} for about, scores in scored]
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
 
 

@@ -9,17 +9,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import altair as alt
 import pandas as pd
 import vl_convert
 
 from papa.errors import InputError
 from papa.files import Record, replacing, write_table
 from papa.results.table import Table, arrow_of, write_pages
-
-if TYPE_CHECKING:
-    import altair as alt
 
 UNDRAWABLE = re.compile(r"(?<!\\)(?:\\\\)*(?:\\u00[01]|\\[bf]|[\ufffe\uffff])")
 """Characters, as JSON has them, that SVG cannot contain; any of them makes vl-convert abort the whole process."""
@@ -100,8 +97,6 @@ def svg_of(chart: alt.TopLevelMixin) -> tuple[str, str]:
 
 def narrow_svg(chart: alt.TopLevelMixin | None) -> str:
     """Return panels in one column, without the heading, which the page has, too; empty if the chart has no panels."""
-    import altair as alt
-
     if not isinstance(chart, alt.ConcatChart):
         return ""
     chart = chart.copy()

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from papa.results.finished import Finished
 from papa.results.heads_map import heads_of
 from papa.results.phrases import constant_name, order_name
 from papa.results.section import Section
 from papa.results.table import Table
-
-if TYPE_CHECKING:
-    from papa.results.finished import Finished
 
 ORDER = ["model", "task", "title", "constant", "order"]
 """The columns that name an order without its seed; `title` is that of the task."""
@@ -43,11 +40,10 @@ def stability_of(heads: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for order, group in heads.groupby(ORDER, sort=False):
         weights = group.pivot(index=["layer", "head"], columns="seed", values="value")
-        seeds = [str(seed) for seed in weights]
-        taus = weights.corr("kendall").to_numpy()
+        taus = weights.corr("kendall")
         rows += [
-            [*order, seeds[a], seeds[b], float(taus[a, b])]
-            for a, b in combinations(range(len(seeds)), 2)
+            [*order, str(a), str(b), taus.loc[a, b]]
+            for a, b in combinations(weights.columns.tolist(), 2)
         ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -55,19 +51,17 @@ def stability_of(heads: pd.DataFrame) -> pd.DataFrame:
 def table_of(rows: pd.DataFrame) -> Table:
     """Return a table with a row for each order, averaged over its pairs of seeds."""
     by_order = rows.groupby(ORDER, sort=False)
-    means = by_order["tau"].agg(["mean", "min", "max"]).reset_index()
-    seeds = by_order[["a", "b"]].agg(set)
+    means = by_order["tau"].agg(["mean", "min", "max"]).map("{:.2f}".format).reset_index()
+    seeds = [{*group["a"], *group["b"]} for _, group in by_order]
     cells = {
         "task": means["title"],
         "model": means["model"],
         "constants": means["constant"].map(constant_name),
         "order": means["order"].map(order_name),
         # as texts, seed 10 would precede seed 2
-        "seeds": [
-            ", ".join(sorted(a | b, key=int)) for a, b in zip(seeds["a"], seeds["b"], strict=True)
-        ],
-        "τ": means["mean"].map("{:.2f}".format),
-        "smallest": means["min"].map("{:.2f}".format),
-        "largest": means["max"].map("{:.2f}".format),
+        "seeds": [", ".join(sorted(names, key=int)) for names in seeds],
+        "τ": means["mean"],
+        "smallest": means["min"],
+        "largest": means["max"],
     }
     return Table("", pd.DataFrame(cells), 5)

@@ -17,17 +17,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from functools import cached_property
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import brentq
+from scipy.special import ndtri, stdtrit
 
 LEVEL = 0.95
 """The confidence level of two-sided intervals and of one-sided bounds."""
 SOURCES = ("order", "seed", "examples", "rows")
 """The sources of variance: the axes of a table of pseudo-values in their order, and the choice of training rows."""
-UNITS = SOURCES.index("examples")
+UNITS = 2
 """The axis of units in a table of pseudo-values."""
 UNSEEN_UNITS = 0.5
 """The number of unseen units added to the variance of each score. The difference of two scores thus counts one more
@@ -88,11 +91,10 @@ class Estimate:
         total = float(parts.sum())
         if not freedoms.all():
             return Estimate(mean, total, 0.0, {})
-        both = {
-            name: np.array([self.shares[name], other.shares[name]])
-            for name in (SOURCES if total else ())
-        }
-        shares = {name: float(parts @ each) / total for name, each in both.items()}
+        shares = dict.fromkeys(SOURCES, 0.0)
+        for name in SOURCES if total else ():
+            both = np.array([self.shares[name], other.shares[name]])
+            shares[name] = float(parts @ both) / total
         # crossed, because the lower side of the difference is the upper side of what is subtracted
         skews = self.skews[0] + other.skews[1], self.skews[1] + other.skews[0]
         return Estimate(mean, total, _freedom(total, parts, freedoms), shares, skews)
@@ -115,8 +117,6 @@ class Estimate:
         """Return the one-sided p value of the test that the true value is on the other side of `at`, at most 1/2."""
         if not self.freedom:
             return math.nan
-        from scipy.optimize import brentq
-
         if not self.variance:
             return float(self.mean == at) / 2
         side = -1 if self.mean > at else 1
@@ -131,8 +131,6 @@ class Estimate:
 
     def _beyond(self, tail: float, side: int) -> float:
         """Return the distance from the mean to where a tail with this probability begins on one side."""
-        from scipy.special import ndtri, stdtrit
-
         if not self.freedom:
             return math.inf
         wider = self.variance + self.skews[(1 + side) // 2] * max(-float(ndtri(tail)), 0.0)
@@ -158,6 +156,11 @@ class PseudoValues:
     resampled: np.ndarray | None = None
 
     @property
+    def corpus_units(self) -> np.ndarray:
+        """The index of each unit in the corpus."""
+        return np.arange(self.values.shape[3]) if self.units is None else self.units
+
+    @property
     def samples(self) -> int:
         return 0 if self.resampled is None else self.resampled.shape[1]
 
@@ -166,13 +169,13 @@ class PseudoValues:
 
         Added units are equal to the mean over units; to compensate, the deviations of the other units are scaled up.
         """
-        size = self.values.shape[3]
-        if size == len(units):
+        own = self.corpus_units
+        if len(own) == len(units):
             return self.values
         means = self.values.mean(3, keepdims=True)
         values = np.repeat(means, len(units), axis=3)
-        places = np.arange(size) if self.units is None else np.searchsorted(units, self.units)
-        values[..., places] += (self.values - means) * (len(units) / size)
+        scale = len(units) / len(own)
+        values[..., np.searchsorted(units, own)] += (self.values - means) * scale
         return values
 
 
@@ -200,7 +203,6 @@ class Spread:
     Args:
         means: `[quantity]`.
         squares: mean squares and products `[effect, quantity, quantity]`, divided by the number of values.
-        signs: `[effect]`, the sign of each effect in the variance of a mean.
         freedoms: `[effect]`, degrees of freedom.
         members: bool `[effect, source]`, the sources of each effect: one for a main effect, several for an interaction.
         seeds: the number of seeds.
@@ -212,7 +214,6 @@ class Spread:
 
     means: np.ndarray
     squares: np.ndarray
-    signs: np.ndarray
     freedoms: np.ndarray
     members: np.ndarray
     seeds: int
@@ -248,8 +249,6 @@ class Spread:
         return cls(
             means=np.concatenate([block.mean((1, 2, 3)) for block in blocks]),
             squares=squares.reshape(-1, len(by_quantity), len(by_quantity)),
-            # every interaction is also in the mean squares of its sources, so signs alternate (inclusion-exclusion)
-            signs=(-1.0) ** (members.sum(1) + 1),
             freedoms=np.array([term.freedom for term in terms], float),
             members=members,
             seeds=blocks[0].shape[2],
@@ -262,9 +261,21 @@ class Spread:
     @property
     def known(self) -> bool:
         """Whether there are enough seeds and units to estimate how much they vary."""
-        return (self.seeds > 1 or not self.seeded) and bool(
-            self.members[self.members.sum(1) == 1, 2].any()
-        )
+        return bool(self._single("examples").any()) and (self.seeds > 1 or not self.seeded)
+
+    @cached_property
+    def signs(self) -> np.ndarray:
+        """The sign of each effect in the variance of a mean, `[effect]`."""
+        # every interaction is also in the mean squares of its sources, so signs alternate (inclusion-exclusion)
+        return np.where(self.members.sum(1) % 2, 1.0, -1.0)
+
+    def _of(self, source: str) -> np.ndarray:
+        """Select the effects of a source and its interactions, bool `[effect]`."""
+        return np.asarray(self.members[:, SOURCES.index(source)])
+
+    def _single(self, source: str) -> np.ndarray:
+        """Select the main effects of a source, bool `[effect]`."""
+        return np.asarray(self._of(source) & (self.members.sum(1) == 1))
 
     def estimate(self, weights: ArrayLike) -> Estimate:
         """Estimate a linear combination of the quantities.
@@ -279,11 +290,12 @@ class Spread:
         so intervals there are too wide.
         """
         combination = np.asarray(weights, float)
-        rows = self.members[:, SOURCES.index("rows")]
+        rows = self._of("rows")
         squares = np.einsum("eij,i,j->e", self.squares, combination, combination)
-        single = self.members.sum(1) == 1
         signed = squares * self.signs
-        largest = (squares[single & ~rows] @ self.members[single & ~rows]).max(initial=0)
+        single = self.members.sum(1) == 1
+        main = single & ~rows
+        largest = (squares[main] @ self.members[main]).max(initial=0)
         variance = float(max(signed[~rows].sum(), largest) + max(signed[rows].sum(), 0))
         if np.count_nonzero(squares[rows & single]) > 1:
             variance = max(variance - self._seeds_of_samples(combination), float(largest))
@@ -298,18 +310,15 @@ class Spread:
         The interval contains all ratios r for which a test does not reject that numerator - r · denominator is 0. It is
         unbounded if the denominator is not significantly above 0, and with one seed or one unit.
         """
-        from scipy.optimize import brentq
-
         first = np.asarray(numerator, float)
         second = np.asarray(denominator, float)
         top = float(first @ self.means)
         bottom = float(second @ self.means)
-        if not self.known or not self.estimate(second).above(level):
-            return Interval(top / bottom if bottom else math.nan, -math.inf, math.inf, math.inf)
-        middle = top / bottom
-        if np.allclose(
-            first, middle * second
-        ):  # a share that is known, such as the reliance of the floor
+        middle = top / bottom if bottom else math.nan
+        if not self.estimate(second).above(level):
+            return Interval(middle, -math.inf, math.inf, math.inf)
+        # a share that is known, such as the reliance of the floor
+        if np.allclose(first, middle * second):
             return Interval(middle, middle, middle, middle)
 
         def end(tail: float, side: int) -> float:
@@ -320,9 +329,9 @@ class Spread:
 
             if excess(LARGEST_RELIANCE) <= 0:
                 return side * math.inf
-            return (
-                middle + side * brentq(excess, 0, LARGEST_RELIANCE) if excess(0) < 0 else middle
-            )  # no variance
+            if excess(0) >= 0:  # no variance
+                return middle
+            return middle + side * float(brentq(excess, 0, LARGEST_RELIANCE))
 
         both = (1 - level) / 2
         return Interval(middle, end(both, -1), end(both, 1), end(1 - level, 1))
@@ -342,10 +351,9 @@ class Spread:
 
     def _seeds_of_samples(self, combination: np.ndarray) -> float:
         """Return the variance of one seed, at least 0, summed over corpora that have samples of the training rows."""
-        seeded = self.members[:, SOURCES.index("seed")]
-        rows = self.members[:, SOURCES.index("rows")]
+        seeded = self._of("seed")
         of_one_seed = self.seeds * np.einsum("e,eij->ij", self.signs[seeded], self.squares[seeded])
-        on_one_corpus = self.squares[rows].any(0)
+        on_one_corpus = self.squares[self._of("rows")].any(0)
         return max(float(combination @ np.where(on_one_corpus, of_one_seed, 0) @ combination), 0.0)
 
     def _skews(self, squares: np.ndarray, combination: np.ndarray) -> tuple[float, float]:
@@ -355,9 +363,7 @@ class Spread:
         larger. The growth follows from the third moment, as in Wilson's interval for a share. It is positive if rare
         units lie in this direction.
         """
-        deviation = math.sqrt(
-            max(squares[self.members[:, 2] & (self.members.sum(1) == 1)].sum(), 0)
-        )
+        deviation = math.sqrt(max(squares[self._single("examples")].sum(), 0))
         if self.units is None or not deviation:
             return 0.0, 0.0
         cube = float(((combination @ self.units) ** 3).sum())
@@ -368,35 +374,25 @@ class Spread:
     def _shares(self, squares: np.ndarray) -> dict[str, float]:
         """Return the share of the variance due to each source, without interactions."""
         signed = squares * self.signs
-        rows = self.members[:, SOURCES.index("rows")]
+        rows = self._of("rows")
         total = float(signed[~rows].sum() + max(signed[rows].sum(), 0))
-        chosen = [
-            rows if name == "rows" else of & ~rows
-            for name, of in zip(SOURCES, self.members.T, strict=True)
-        ]
-        # differences of mean squares may be negative by chance, but no share of a variance is
-        parts = [max(float(signed[effects].sum()), 0.0) for effects in chosen]
-        total = max(total, sum(parts))
-        return {
-            name: part / total if total else 0.0 for name, part in zip(SOURCES, parts, strict=True)
-        }
+        parts = dict[str, float]()
+        for name in SOURCES:
+            effects = rows if name == "rows" else self._of(name) & ~rows
+            # differences of mean squares may be negative by chance, but no share of a variance is
+            parts[name] = max(float(signed[effects].sum()), 0.0)
+        total = max(total, sum(parts.values()))
+        return {name: part / total if total else 0.0 for name, part in parts.items()}
 
 
 def _consecutive(sizes: Sequence[int]) -> list[slice]:
-    return [
-        slice(stop - size, stop)
-        for size, stop in zip(sizes, np.cumsum(sizes).tolist(), strict=True)
-    ]
+    stops = np.cumsum([0, *sizes]).tolist()
+    return [slice(start, stop) for start, stop in pairwise(stops)]
 
 
 def _on_common_units(tables: Sequence[PseudoValues]) -> np.ndarray:
     """Return the values of all tables of a corpus on all of their units, `[quantity, order, seed, unit]`."""
-    if len(tables) == 1:
-        return tables[0].values
-    units = [
-        np.arange(table.values.shape[3]) if table.units is None else table.units for table in tables
-    ]
-    every_unit = np.unique(np.concatenate(units))
+    every_unit = np.unique(np.concatenate([table.corpus_units for table in tables]))
     return np.concatenate([table.on(every_unit) for table in tables])
 
 
@@ -529,7 +525,7 @@ def smallest_margin(
     from scipy.stats import t
 
     from_seeds = seed_spread**2 / seeds
-    total = seed_spread**2 / seeds + example_spread**2
+    total = from_seeds + example_spread**2
     freedom = math.inf
     if from_seeds:
         freedom = _freedom(total, np.array([from_seeds]), np.array([seeds - 1.0]))

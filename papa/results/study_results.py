@@ -26,19 +26,9 @@ from papa.results.forest import COLUMNS as RELIANCE_COLUMNS
 from papa.results.reliance import CONTRIBUTED, LOST, RELIANCE
 from papa.results.summary import is_main, read_summary
 from papa.results.views import grid_views, rows_of
+from papa.stages import Average
 
-CURVE_COLUMNS = [
-    "model",
-    "task",
-    "constant",
-    "order",
-    "fraction",
-    "kept",
-    "heads",
-    "mean",
-    "low",
-    "high",
-]
+CURVE_COLUMNS = "model task constant order fraction kept heads mean low high".split()
 CURVE_COLUMNS += ["trivial", "context_free", "status", *LOST, *CONTRIBUTED, *RELIANCE]
 AVERAGES = "averages"
 """The folder of a saved study's averages."""
@@ -65,12 +55,9 @@ class Study:
     @property
     def reliance(self) -> pd.DataFrame:
         """The points lost with every head replaced, and the reliance, with 95% intervals, by task and subset."""
-        path = self.folder / "tables" / "reliance.parquet"
-        return (
-            self._table("reliance")
-            if path.exists()
-            else pd.DataFrame(columns=list(RELIANCE_COLUMNS))
-        )
+        if (self.folder / "tables" / "reliance.parquet").exists():
+            return self._table("reliance")
+        return pd.DataFrame(columns=list(RELIANCE_COLUMNS))
 
     @property
     def curve(self) -> pd.DataFrame:
@@ -111,21 +98,17 @@ class Study:
         Raises:
             InputError: the study has no such task, model or constant, or several models, or its averages were deleted.
         """
-        models, tasks = (
-            list(dict.fromkeys(names)) for names in zip(*self.config.pairs, strict=True)
-        )
-        every = dict.fromkeys(
-            name for grid in self.config.analyses.values() for name in grid.constants
-        )
+        config = self.config
+        models, tasks = (list(dict.fromkeys(names)) for names in zip(*config.pairs, strict=True))
+        every = dict.fromkeys(name for grid in config.analyses.values() for name in grid.constants)
         of_texts = [name for name in every if not Constant.parse(name).data_free]
-        corpus = self.config.tasks[_chosen("task", task, tasks)].corpus
-        replacing = Constant.parse(
-            _chosen("constant", constant or next(iter(of_texts), None), of_texts)
-        )
+        corpus = config.tasks[_chosen("task", task, tasks)].corpus
+        first = next(iter(of_texts), None)
+        replacing = Constant.parse(_chosen("constant", constant or first, of_texts))
         about = (
             _chosen("model", model, models),
             replacing.corpus or corpus,
-            self.config.corpora[corpus].slots,
+            config.corpora[corpus].slots,
             replacing.averaged,
         )
         path = self._averages.get(about)
@@ -140,16 +123,14 @@ class Study:
     @property
     def _averages(self) -> dict[tuple[object, ...], Path]:
         """The files of averages, which `save` copies to the folder, by all that decides them."""
-        made = {
-            tuple(each["about"][name] for name in DECIDING): Path(each["path"])
-            for each in self._artefacts
-            if each["stage"] == "average"
-        }
         copies = self.folder / AVERAGES
-        return {
-            about: copies / path.name if copies.exists() else self.folder / path
-            for about, path in made.items()
-        }
+        paths = dict[tuple[object, ...], Path]()
+        for made in self._artefacts:
+            if made["stage"] == Average.stage:
+                about = tuple(made["about"][name] for name in DECIDING)
+                path = Path(made["path"])
+                paths[about] = copies / path.name if copies.exists() else self.folder / path
+        return paths
 
     @property
     def page(self) -> Path:
@@ -215,11 +196,9 @@ def load(folder: PathLike) -> Study:
     results = Path(folder)
     made_from = next(iter(sorted((results / "report").glob("*.json"))), None)
     if made_from is None or not (results / "report" / "index.html").exists():
-        problem = (
-            "has no HTML report, so it is not a finished study"
-            if results.is_dir()
-            else "is not a folder"
-        )
+        problem = "is not a folder"
+        if results.is_dir():
+            problem = "has no HTML report, so it is not a finished study"
         raise InputError(
             f"{folder} {problem}; give a results folder, and finish its study with `papa run`."
         )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
 
 import pandas as pd
+from rich.console import Console
 
 from papa.config.measures import MEASURES, METRICS
 from papa.errors import DamagedArtefact, InputError
@@ -73,16 +73,16 @@ def summary_of(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     rows = runs.drop_duplicates("setting").set_index("setting").join(numbers)
     rows["seeds"] = rows["seeds"].fillna(0).astype("int64")
     rows = rows.merge(measured, how="left", on=[*SETTING, "metric", "subset"])
-    rows["low"], rows["high"] = rows["mean"] - rows["half_width"], rows["mean"] + rows["half_width"]
+    rows["low"] = rows["mean"] - rows["half_width"]
+    rows["high"] = rows["mean"] + rows["half_width"]
     shared = rows[SHARED_WITH_ORIGINAL]
     originals = rows[rows["constant"].isna()].drop_duplicates([*shared], keep="last")
     originals = originals.set_index([*shared])[["mean", "low", "high"]]
     original = originals.reindex(pd.MultiIndex.from_frame(shared)).set_index(rows.index)
     defined = ((original["low"] > 0) | (original["high"] < 0)) & has_drop(rows["metric"])
-    rows["relative_drop"] = ((original["mean"] - rows["mean"]) / original["mean"].abs()).where(
-        defined
-    )
-    by = ["model", "task", "fraction", "constant", "order", "metric", "subset"]
+    drop = (original["mean"] - rows["mean"]) / original["mean"].abs()
+    rows["relative_drop"] = drop.where(defined)
+    by = "model task fraction constant order metric subset".split()
     rows = rows.sort_values(by, key=_sort_key, kind="stable")
     return rows[list(SUMMARY_COLUMNS | RECIPE_COLUMNS)].reset_index(drop=True)
 
@@ -112,11 +112,6 @@ def is_main(rows: pd.DataFrame) -> pd.Series[bool]:
     return rows["main"].eq(True) & rows["subset"].eq(ALL)
 
 
-def fractions_of(rows: pd.DataFrame) -> list[str]:
-    """Return the fractions in `rows`, largest first."""
-    return sorted(rows["fraction"].unique(), key=Fraction, reverse=True)
-
-
 def by_fraction(
     rows: pd.DataFrame, selected: pd.Series[bool], names: Mapping[str, str]
 ) -> pd.DataFrame:
@@ -126,35 +121,34 @@ def by_fraction(
     grid have lines. Each fraction of `rows` has a column. `names` has the headings of the first columns, and the column
     that each shows.
     """
-    fractions = fractions_of(rows)
     shown, table = _laid_out(rows, selected, names)
+    for name in FLOORS:
+        floors = shown.groupby("row")[name].first()
+        table[floor_name(name)] = floors.map(score_text)
     headings = headings_of(rows)
-    cells = _by_number(_cells(shown, "score_text", fractions), headings)
-    at_last = shown[shown["fraction"] == fractions[-1]].set_index("row").reindex(table.index)
+    smallest = [*headings][-1]
+    scores = shown.pivot(index="row", columns="fraction", values="score_text")
+    scores = scores.reindex(columns=[*headings]).rename(columns=headings)
+    # fractions with one number of replaced heads are one column; transposed, because pandas no longer groups columns
+    scores = scores.T.groupby(level=0, sort=False).first().T.fillna("")
+    at_last = shown[shown["fraction"] == smallest].set_index("row").reindex(table.index)
     last = effect_texts(at_last)[["lost"]]
     last["reliance"] = list(map(reliance_text, at_last.to_dict("records")))
     last["drop"] = at_last["relative_drop"].map(mean_text)
-    last = last.add_suffix(f" at {headings[fractions[-1]]}")
-    return _with_floors(table, shown).join(cells).join(last)
+    return table.join(scores).join(last.add_suffix(f" at {headings[smallest]}"))
 
 
 def headings_of(rows: pd.DataFrame) -> dict[str, str]:
-    """Map fractions to headings: the number of heads replaced, or their share if models have different numbers."""
+    """Map fractions, largest first, to the number of heads replaced, or to their share if models differ in it."""
     headings = {}
-    for fraction in fractions_of(rows):
+    for fraction in sorted(rows["fraction"].unique(), key=Fraction, reverse=True):
         numbers = rows.loc[rows["fraction"].eq(fraction), ["kept", "heads"]].drop_duplicates()
         kept, heads = numbers.iloc[0]
+        several = len(numbers) > 1
         headings[fraction] = (
-            f"{heads - kept:,} of {heads:,}" if len(numbers) == 1 else share_replaced(fraction)
+            share_replaced(fraction) if several else f"{heads - kept:,} of {heads:,}"
         )
     return headings
-
-
-def _by_number(cells: pd.DataFrame, headings: Mapping[str, str]) -> pd.DataFrame:
-    """Rename fractions to `headings`; fractions with the same number of replaced heads become one column."""
-    renamed = cells.rename(columns=headings)
-    # masked, because `first` skips only missing cells; transposed, because pandas no longer groups columns
-    return renamed.mask(renamed == "").T.groupby(level=0, sort=False).first().T.fillna("")
 
 
 def _laid_out(
@@ -171,23 +165,6 @@ def _laid_out(
     table = shown.assign(metric=metrics, examples=shown["examples"].map("{:,.0f}".format))
     table = table.drop_duplicates("row").set_index("row")[list(names.values())]
     return shown, table.set_axis(list(names), axis=1)
-
-
-def _cells(shown: pd.DataFrame, text: str, fractions: list[str]) -> pd.DataFrame:
-    return (
-        shown.pivot(index="row", columns="fraction", values=text)
-        .reindex(columns=fractions)
-        .fillna("")
-    )
-
-
-def _with_floors(table: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
-    by_row = shown.groupby("row")
-    floors = {
-        floor_name(name): [score_text(score, math.nan) for score in by_row[name].first()]
-        for name in FLOORS
-    }
-    return table.assign(**floors)
 
 
 def missing_note(rows: pd.DataFrame) -> str:
@@ -218,8 +195,6 @@ def data_of(rows: pd.DataFrame) -> pd.DataFrame:
 
 def print_results(results: Path) -> None:
     """Print the conclusion in a results folder, and the path of its HTML report."""
-    from rich.console import Console
-
     console = Console(markup=False, highlight=False, emoji=False)
     try:
         claims = read_json(results / "tables/claims.json")
@@ -231,5 +206,6 @@ def print_results(results: Path) -> None:
     except InputError as error:
         raise SystemExit(str(error)) from None
     page = results / "report/index.html"
+    shown = page.relative_to(Path.cwd()) if page.is_relative_to(Path.cwd()) else page
     # not by rich, which would break a long path into lines
-    print(f"\nReport: {page.relative_to(Path.cwd()) if page.is_relative_to(Path.cwd()) else page}")
+    print(f"\nReport: {shown}")

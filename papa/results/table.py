@@ -6,18 +6,20 @@ import html
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite, isnan
-from typing import TYPE_CHECKING
+from math import isfinite, isnan, nan
+from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table as Printed
 
 from papa.config.measures import MEASURES
 from papa.files import PathLike, replacing
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from rich.console import Console
-
+Row = dict[Any, Any]
+"""A row of a table, or other plain values, by name."""
 NAME_WIDTH = 16
 """The maximum width of a column of names if the table is too wide for the terminal."""
 LATEX_ESCAPES = str.maketrans(
@@ -100,9 +102,6 @@ class Table:
 
     def print(self, console: Console) -> None:
         """Print the table; if it is too wide, cells are wrapped, columns of names at `NAME_WIDTH` characters."""
-        from rich.box import SIMPLE_HEAD
-        from rich.table import Table as Printed
-
         title = printable(self.title) or None
         table = Printed(
             box=SIMPLE_HEAD,
@@ -188,13 +187,13 @@ def write_pages(
             temporary.write_text("\n".join(lines), encoding="utf-8")
 
 
-def score_text(mean: float, half_width: float) -> str:
+def score_text(mean: float, half_width: float = nan) -> str:
     """Format a score and its half-width: "0.805 ±.064"; "-" if the score is undefined."""
-    if pd.isna(mean):
+    if isnan(mean):
         return "-"
-    return f"{mean:.3f}" + (
-        "" if pd.isna(half_width) else f" ±{half_width:.3f}".replace("±0.", "±.")
-    )
+    if isnan(half_width):
+        return f"{mean:.3f}"
+    return f"{mean:.3f} ±{half_width:.3f}".replace("±0.", "±.")
 
 
 def percent(share: float | None, decimals: int | None = 0) -> str:
@@ -216,6 +215,12 @@ def mean_text(share: float | None) -> str:
     return percent(share, decimals=1)
 
 
+def rules_between(names: pd.DataFrame) -> tuple[int, ...]:
+    """Return the indices of rows that differ from the row above in any of their names."""
+    changed = names.ne(names.shift()).any(axis=1)
+    return tuple(changed.to_numpy().nonzero()[0].tolist())
+
+
 def texts(format_row: Callable[..., str], rows: pd.DataFrame, *columns: str) -> list[str]:
     """Format each row from some of its columns."""
     return [
@@ -234,9 +239,13 @@ def used(rows: float, available: float) -> str:
     return f"all {rows:,.0f}" if rows == available else f"{rows:,.0f} of {available:,.0f}"
 
 
+def records_of(frame: pd.DataFrame) -> list[Row]:
+    """Return rows as plain values, with None for unknown ones."""
+    # as objects, because a column of floats would turn None into NaN
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+
+
 def arrow_of(frame: pd.DataFrame, columns: Mapping[str, str]) -> pa.Table:
     """Convert `columns` (name → type) of a frame to an Arrow table; unknown values become null."""
-    import pyarrow as pa
-
     schema = pa.schema(list(columns.items()))
     return pa.Table.from_pandas(frame[list(columns)], schema=schema, preserve_index=False)

@@ -49,9 +49,8 @@ class GridView:
     @property
     def common_settings(self) -> str:
         """The settings that all lines of the grid share: "Model: minilm; order: λ."."""
-        text = "; ".join(
-            f"{name}: {values[0]}" for name, values in self._settings().items() if len(values) == 1
-        )
+        settings = self._settings().items()
+        text = "; ".join(f"{name}: {values[0]}" for name, values in settings if len(values) == 1)
         return f"{text[:1].upper()}{text[1:]}." if text else ""
 
     def line(self, model: str, constant: str, order: str) -> str:
@@ -68,9 +67,9 @@ class GridView:
             "model": list(self.models),
             "constants": list(map(constant_name, self.constants)),
         }
-        return settings | (
-            {"order": list(map(order_name, self.orders))} if self.has_between else {}
-        )
+        if self.has_between:
+            settings["order"] = list(map(order_name, self.orders))
+        return settings
 
 
 def grid_views(config: Config) -> list[GridView]:
@@ -97,6 +96,8 @@ def rows_of(grid: GridView, rows: pd.DataFrame) -> pd.DataFrame:
     """
     # without a fraction between 0 and 1, orders change nothing, and several would repeat lines
     orders = grid.orders if grid.has_between else grid.orders[:1]
+    fractions = sorted(grid.fractions, key=Fraction, reverse=True)
+    lines = product(grid.tasks.items(), grid.models, grid.constants, orders)
     requested = pd.DataFrame(
         [
             {
@@ -104,19 +105,17 @@ def rows_of(grid: GridView, rows: pd.DataFrame) -> pd.DataFrame:
                 "task": task,
                 "model": model,
                 "fraction": fraction,
-                "name": None if fraction == "1" else constant,
-                "constant": None
-                if fraction == "1"
-                else Constant.parse(constant).for_corpus(corpus).name,
-                "order": None if fraction in END_FRACTIONS else order,
+                "name": constant,
+                "constant": Constant.parse(constant).for_corpus(corpus).name,
+                "order": order,
             }
-            for (task, corpus), model, constant, order in product(
-                grid.tasks.items(), grid.models, grid.constants, orders
-            )
-            for fraction in sorted(grid.fractions, key=Fraction, reverse=True)
+            for (task, corpus), model, constant, order in lines
+            for fraction in fractions
         ],
         dtype="str",
     )
+    requested.loc[requested["fraction"].eq("1"), ["name", "constant"]] = None
+    requested.loc[requested["fraction"].isin(END_FRACTIONS), "order"] = None
     # pandas merges missing keys with each other, so rows without a constant or an order are found, too
     grid_rows = requested.merge(rows, on=["task", "model", *VARIANT_KEYS])
     return grid_rows.assign(constant=grid_rows["name"])[["line", *rows.columns]]

@@ -8,6 +8,7 @@ import pytest
 
 from papa.results.orders import orders_of
 from papa.results.phrases import (
+    _change_on,
     bound_text,
     contributed_text,
     in_order,
@@ -85,6 +86,12 @@ def row(lost=0.048, reliance=0.88, high=1.39, metric="accuracy", task="A"):
         "reliance_high": high,
     }
     return effect | {"metric": metric, "task": task}
+
+
+@pytest.mark.parametrize(("lost", "relation"), [(0.0551, "of"), (0.0559, "more than")])
+def test_what_is_lost_and_contributed_are_compared_as_printed(lost, relation):
+    change = _change_on(row(lost) | {"positive": None}, named=False)
+    assert change.endswith(f", {relation} the 5.5 that attention contributes")
 
 
 UNKNOWN = {"lost_low": -INF, "lost_high": INF, "contributed_low": -INF, "contributed_high": INF}

@@ -178,7 +178,7 @@ def errors(seeds):
     # from the distribution of the mean square of seeds: a sum over its quantiles
     points, weights = np.polynomial.legendre.leggauss(60)
     squares = stats.chi2.ppf((points + 1) / 2, freedom) / freedom
-    about = np.ones(2), np.array([freedom, 1e6]), np.eye(4, dtype=bool)[1:3], seeds
+    about = np.array([freedom, 1e6]), np.eye(4, dtype=bool)[1:3], seeds
     one_sided = []
     two_sided = []
     for share in (0.1, 0.3, 0.6, 0.8, 0.9, 0.95, 1.0):

@@ -443,6 +443,7 @@ PAGES = {
     "cli.md": commands,
     "error-rates.md": lambda: with_tables("error-rates.md"),
     "results.md": lambda: with_tables("results.md"),
+    "decoders.md": lambda: with_tables("decoders.md"),
     IDEA: idea,
     "figures/points.svg": points,
 }

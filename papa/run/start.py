@@ -145,8 +145,7 @@ def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) 
 def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -> None:
     """Run a config, or resume it; at the end print its claims and the path of the report.
 
-    Results are also printed if no job had to run. They are not printed if they are out of date, as after a dry run of a
-    changed config.
+    Results are also printed if no job had to run. They are not printed with an option that only shows something.
 
     Raises:
         InputError: the config is not valid YAML, or there is no folder for caches.
@@ -162,7 +161,7 @@ def run(config: Path, cores: str | None, profile: str, options: Sequence[str]) -
     for study in called.studies:
         if called.options.dryrun and study.plan:
             print(*reasons(study.plan), sep="\n")
-        if study.is_finished:
+        if study.runs and study.is_finished:
             show_results(Path(study.folder))
 
 
@@ -269,6 +268,7 @@ class Planned:
         weights_mb: the size of the largest model's files of weights.
         plan: the plan; None in a job.
         complete: whether inputs are listed that the plan does not need; see `JobBatch.inputs`.
+        runs: whether jobs run; with some options, snakemake only shows something.
     """
 
     folder: str
@@ -278,6 +278,7 @@ class Planned:
     weights_mb: int = 0
     plan: Plan | None = None
     complete: bool = True
+    runs: bool = True
 
     @cached_property
     def batches(self) -> dict[str, JobBatch]:
@@ -363,6 +364,7 @@ def planned(config: Mapping[str, object], workflow: Workflow) -> Planned:
         plan=plan,
         # with this trigger, a shorter list of inputs would itself be a reason to run the job
         complete=options is None or "INPUT" in {each.name for each in options.rerun_triggers},
+        runs=runs,
     )
     if called:
         called.studies.append(started)

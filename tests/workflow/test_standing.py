@@ -31,6 +31,12 @@ def printed(workflow, *options):
     return process.stdout + process.stderr
 
 
+def shown(workflow, *options):
+    """What `papa run` prints for other programs."""
+    command = [sys.executable, "-m", "papa", "run", "config.yaml", *options]
+    return subprocess.run(command, **workflow.settings(), capture_output=True).stdout
+
+
 def grown(folder):
     """Make all files of the cache too large for snakemake to compare them by content, and newer than what they made."""
     cache = folder / "results/cache"
@@ -55,7 +61,9 @@ def test_a_finished_study_has_nothing_to_do(computed_copy, profile):
 
 
 def test_its_rules_say_what_flows(computed):
-    graph = printed(computed, "--rulegraph", "dot", PAGE)
+    graph = shown(computed, "--rulegraph", "dot", PAGE)
+    assert graph.startswith("digraph")
+    assert graph.endswith("}\n")
     names = dict(re.findall(r'(\d+)\[label = "(\w+)"', graph))
     flows = {}
     for reader, read in (
@@ -66,9 +74,7 @@ def test_its_rules_say_what_flows(computed):
 
 
 def test_snakemake_lists_and_reports_its_files(computed, tmp_path):
-    lines = [
-        line.split("\t") for line in computed.run(*OPTIONS, "--summary").stdout.splitlines()[1:]
-    ]
+    lines = [line.split("\t") for line in shown(computed, "--summary").splitlines()[1:]]
     rules = [line[2] for line in lines if line[0]]
     others = {rule: number for rule, number in JOBS.items() if rule != "report"}
     assert {rule: rules.count(rule) for rule in others} == others

@@ -182,7 +182,7 @@ def print_plan(estimates: Row, out: Console) -> None:
         )
         cells = {
             "jobs": stages["jobs"].map("{:,}".format) + unestimated,
-            "time": stages["seconds"].map(format_duration),
+            "time, one job at a time": stages["seconds"].map(format_duration),
             "disk": stages["disk_mb"].map(lambda size: format_bytes(size * MB) if size else ""),
             "memory of a job": stages["memory_mb"].map(lambda size: format_bytes(size * MB)),
         }
@@ -387,7 +387,7 @@ def _smallest_margin(study: Plan, name: str) -> Row:
     if task.target.probed and seeds == 1:
         return about | {"why": "one seed shows nothing; use at least two"}
     if not METRICS[task.metric].bounded:
-        return about | {"why": "the score is unbounded, so it is known only after a run"}
+        return about | {"why": "the score has no upper limit; a run will"}
     if not examples or config.corpora[task.corpus].blocks:
         return about | {"why": "the number of validation examples is not known"}
     # examples of a cluster are not independent, so they count as fewer
@@ -420,7 +420,8 @@ def _describe_margins(estimates: Row) -> list[str]:
         shown = f"Smallest margin that can be shown with {100 * POWER:.0f}% power if nothing is lost, in points and as"
         sentences += [f"{shown} a share of attention's contribution: {', '.join(known)}.", ASSUMED]
     sentences += [
-        f"No smallest margin for {', '.join(titles)}: {why}." for why, titles in without.items()
+        f"papa cannot say which margin {', '.join(titles)} can show, because {why}."
+        for why, titles in without.items()
     ]
     unlikely = [entry["title"] for entry in estimates["smallest_margins"] if entry["unlikely"]]
     if unlikely:

@@ -170,7 +170,7 @@ COLUMN = r"\S+ has no column 'feeling'; its columns are "
         (
             {"models.gone": {"hub": "owner/gone"}, "run.models": ["tiny", "gone"]},
             0,
-            r"Model gone is not on this machine; .* stage jobs .* average 4 \(2 unknown\)",
+            r"Model gone is not on this machine; .* stage jobs time, one job at a time .* average 4 \(2 unknown\)",
         ),
         # where nothing is known, the exit code says so
         (
@@ -308,7 +308,9 @@ def test_models_that_do_not_fit_a_task_are_named_before_the_run(planned):
         "tasks": tasks,
         "run": CONFIG["run"] | {"tasks": [*tasks], "models": ["gpt", "bert"]},
     }
-    assert planned(config)["problems"] == [
+    estimates = planned(config)
+    assert estimates["smallest_margins"][1]["why"] == "the score has no upper limit; a run will"
+    assert estimates["problems"] == [
         "Model gpt: it is a decoder, which cannot predict the masked tokens of task negative; use the metric "
         "log_likelihood.",
         "Model bert: its config lists no architecture that predicts next tokens, which task log needs "
@@ -323,4 +325,4 @@ def test_without_seeds_or_a_floor_nothing_can_be_claimed(plan):
     }
     for why, keys in reasons.items():
         said = " ".join(plan(CONFIG | keys).stdout.split())
-        assert said.endswith(f"No smallest margin for animals, tags: {why}.")
+        assert said.endswith(f"papa cannot say which margin animals, tags can show, because {why}.")

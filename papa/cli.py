@@ -112,6 +112,7 @@ def init(
     With --train, papa reads the file, chooses columns, slots, metric and training settings, prints them, and writes the
     reasons as comments. A choice that is not certain is a question. Without --train, the config has example paths to
     replace. With --hold-out or --drop-empty, the remaining rows are written to Parquet files next to the config.
+    Without validation texts, given or found, --hold-out is needed.
     """
     # commands import what they need when they run, so `papa --help` loads neither torch nor pandas
     from papa.commands.init import print_started, start
@@ -383,9 +384,9 @@ def measure(
 ) -> None:
     """Measure one model on one data set without the workflow: from texts to the HTML report, in one process.
 
-    Columns, slots, metric and training settings are chosen as in `papa init`. Without `--validation`, papa takes a
-    similar file, such as validation.csv for train.csv, or else holds out a fifth of the training texts. Results in the
-    folder are not recomputed, so the same command resumes an interrupted run.
+    Columns, slots, metric and training settings are chosen as in `papa init`. Without validation texts, given or found,
+    papa holds out a fifth of the training texts. Results in the folder are not recomputed, so the same command resumes
+    an interrupted run.
     """
     from papa.run.stopping import resumable
 

@@ -71,8 +71,9 @@ def start(
     Args:
         path: the file to write; the config is named after it. It has absolute paths if it is in another folder.
         model: a hub id, a folder or an installed package.
-        train, validation: the files; without training texts, paths and columns are examples to replace. If rows are
-            held out or dropped, the others are written to NAME.train.parquet and NAME.validation.parquet.
+        train, validation: the files; validation texts that are not given are those of `data_in_files`. Without training
+            texts, paths and columns are examples to replace. If rows are held out or dropped, the others are written to
+            NAME.train.parquet and NAME.validation.parquet.
         wanted: requests about columns, rows and labels.
         settings: values to use instead of the chosen ones: seeds, fractions, slots; and the order of heads.
 
@@ -244,11 +245,6 @@ def print_started(config: Mapping[str, Any], out: Console) -> None:
         say(
             f"Not found: {files}. Add what is missing, or change the paths in the config.", "yellow"
         )
-        if list(missing) == ["validation"]:
-            hold_out = (
-                "`papa init` with --hold-out 0.2 holds out a fifth of the training texts instead."
-            )
-            say(hold_out, "yellow")
     say("Next:")
     for command in config["next"]:
         say(f"  {command}")

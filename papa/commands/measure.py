@@ -21,7 +21,7 @@ import yaml
 from papa.commands.init import config_text
 from papa.config.reading import config_of
 from papa.config.settings import FORMATS, Config, FolderModel, Machine
-from papa.data.choose import DataSet, data_in_files, described, validation_file
+from papa.data.choose import DataSet, data_in_files, described
 from papa.data.columns import Columns
 from papa.data.hub import fetch, folder_of
 from papa.data.splits import Wanted, columns_of_table, is_table, write_rows
@@ -83,16 +83,17 @@ def measure(
         labels: for a list, one label per text, or one list of labels per list of words. Without labels, a decoder is
             measured by the loss of its prediction head, and an encoder by masked language modelling.
         validation: texts and their labels, or only texts if there are no labels; or another table or file. By default,
-            a random fifth of the training texts is held out; for a file, only if there is no similar file, such as
-            validation.csv for train.csv.
+            a random fifth of the training texts is held out; for a file, only if none beside it has validation, valid,
+            val, dev or test in its name in place of train.
         settings: config keys to change, such as `{"run": {"orders": ["lambda", "random"]}, "margin": 0.05}`. Below
             `models`, `tasks` and `corpora`, leave out the name, because there is only one: `{"tasks": {"epochs": 3}}`.
         folder: folder for the results, whose finished jobs are not run again; by default a temporary folder, which is
             deleted together with the returned object.
-        options: `columns` by role: first, second (for pairs) and label; a table needs them, for a file papa chooses the
-            others or asks. `label_names`, the classes in order, needed if -1 is one. `hold_out`, the share of texts to
-            hold out, such as 0.2. `drop_empty`, whether rows without text or label are dropped and counted. `seeds`,
-            `fractions` and `slots`, the keys of the config. `order`, the order of heads, such as "gradient".
+        options: `columns` by role: first, second (for pairs) and label, or only text for running text without labels; a
+            table needs them, for a file papa chooses the others or asks. `label_names`, the classes in order, needed if
+            -1 is one. `hold_out`, the share of texts to hold out, such as 0.2. `drop_empty`, whether rows without text
+            or label are dropped and counted. `seeds`, `fractions` and `slots`, the keys of the config. `order`, the
+            order of heads, such as "gradient".
 
     Raises:
         InputError: the model, the texts or a setting cannot be used, the folder has results of another model or of
@@ -255,14 +256,14 @@ def _data_of(
     names = _class_names(options.get("label_names"))
     roles = dict(options.get("columns", {}))
     wanted = Wanted(roles, share, options.get("drop_empty", False), names)
-    if validation is None and not (_is_file(train) and validation_file(train).is_file()):
-        wanted = replace(wanted, hold_out=share or HELD_OUT)
     if _is_file(train):
         if labels is not None or not (validation is None or _is_file(validation)):
             raise InputError(
                 "Training texts are in a file, so labels and validation texts must be in files, too."
             )
-        return data_in_files(train, validation, wanted, target / "{}.parquet")
+        return data_in_files(train, validation, wanted, target / "{}.parquet", HELD_OUT)
+    if validation is None:
+        wanted = replace(wanted, hold_out=share or HELD_OUT)
     splits = {"train": _columns("train", train, labels, roles)}
     if validation is not None:
         if share:
@@ -301,6 +302,8 @@ def _labelled(validation: object) -> tuple[Texts, Labels]:
 
 def _roles(train: Columns, given: dict[str, str]) -> dict[str, str]:
     """Return columns by role: those that were `given` for a table, or those of lists."""
+    if "text" in given:
+        return {"first": given["text"]}
     roles = given or {name: name for name in train.table.column_names}
     if "label" not in roles and set(roles) != {"first"}:
         raise InputError(

@@ -19,13 +19,19 @@ class Options:
     """The options that `papa init` and `papa measure` share: about texts, and settings that replace the chosen ones."""
 
     validation: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Validation texts, in the same format.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Validation texts; by default train.csv's neighbour validation.csv, valid.csv, val.csv, dev.csv or "
+            "test.csv.",
+        ),
     ] = None
     column: Annotated[
         list[str] | None,
         typer.Option(
             metavar="ROLE=COLUMN",
-            help="A column by its role: first=, second= (for pairs) or label=; papa chooses the others, or asks.",
+            help="A column by its role: first=, second= (for pairs) or label=; or only text=, for running text without "
+            "labels. papa chooses the others, or asks.",
         ),
     ] = None
     hold_out: Annotated[

@@ -47,6 +47,8 @@ MAXIMUM_SLOTS = 256
 SLOTS_STEP = 8
 BLOCK_SLOTS = 128
 """The range of slots for texts, and the slots for running text (as in the paper)."""
+VALIDATION = ("validation", "valid", "val", "dev", "test")
+"""What the name of a file of validation texts has in place of "train"; the first file that exists is used."""
 FITTING_SHARE = 0.99
 """Slots are chosen for this share of the texts; if fewer fit, that is a warning."""
 MAJORITY = 0.75
@@ -61,10 +63,10 @@ class DataSet:
 
     Args:
         columns: columns by role: first, second or words; label; cluster.
-        notes: sentences about held-out and dropped rows.
+        notes: sentences about validation texts, and about held-out and dropped rows.
         unwritten: rows of those splits whose files have to be written.
-        examples: training examples by which slots are chosen, each a text, the two texts of a pair, or the words of a
-            list; none for running text.
+        examples: examples of all splits by which slots are chosen, each a text, the two texts of a pair, or the words
+            of a list; none for running text.
     """
 
     files: dict[str, str]
@@ -114,7 +116,7 @@ class DataSet:
             tokenizer = tokenizer_of(os.fspath(folder), name, words="words" in self.columns)
             limit = min(limit, tokenizer.model_max_length)
         if not self.examples:
-            reasons["slots"] = "blocks of running text" if slots is None else "as given"
+            reasons["slots"] = "texts are joined and cut into blocks, which cross texts"
             slots = min(BLOCK_SLOTS, limit) if slots is None else slots
             return replace(self, metric=metric, reasons=reasons, slots=slots)
         needed, unknown = _slots_needed(self.examples, "words" in self.columns, tokenizer)
@@ -123,7 +125,7 @@ class DataSet:
         enough = max(MINIMUM_SLOTS, math.ceil(enough / SLOTS_STEP) * SLOTS_STEP)
         slots = min(enough, MAXIMUM_SLOTS, limit) if slots is None else slots
         share = sum(number <= slots for number in needed) / len(needed)
-        reasons["slots"] = f"{math.floor(100 * share)}% of texts fit"
+        reasons["slots"] = f"{math.floor(100 * share)}% of {count(len(needed), 'text')} fit"
         reasons["slots"] += "" if folder else ", estimated without the model's tokenizer"
         if share < FITTING_SHARE:
             notes.append(
@@ -197,23 +199,38 @@ def data_in_files(
     validation: PathLike | None = None,
     wanted: Wanted = ANYTHING,
     target: PathLike = "",
+    hold_out: str | None = None,
 ) -> DataSet:
     """Choose columns and metric for a data set from the content of its files.
 
-    Without `validation`, a file with a similar name is used if there is one. `target` is the path of the files of
-    changed rows, with {} for the name of the split.
+    Without `validation`, a file with a similar name is used, or else the share `hold_out` of the training texts.
+    `target` is the path of the files of changed rows, with {} for the name of the split.
+
+    Raises:
+        InputError: there are no validation texts; or the data cannot be read or a choice is not certain.
     """
     path = Path(train)
     splits = {"train": read_file(path)}
-    held_out = Path(validation) if validation else validation_file(path)
-    files = {"train": str(train), "validation": str(held_out)}
+    files = {"train": str(train)}
+    found = list[str]()
     roles = roles_of(splits["train"], wanted.columns)
     if validation and wanted.hold_out:
         raise InputError(f"Both {validation} and texts to hold out were given; give only one.")
-    if held_out.is_file() and not wanted.hold_out:
-        splits["validation"] = read_file(held_out)
-    elif validation is not None:
-        raise InputError(f"There is no file {held_out} (relative paths start from {Path.cwd()}).")
+    if not validation and not wanted.hold_out:
+        validation = validation_file(path)
+        found.append(f"Validation texts: {validation}, found beside {path.name}.")
+        if validation is None:
+            names = f"its name with {', '.join(VALIDATION)} in place of train"
+            none = f"{train} has no validation file beside it ({names})"
+            if hold_out is None:
+                raise InputError(
+                    f"{none}; give --validation FILE, or --hold-out 0.2 to hold out a fifth of the texts."
+                )
+            found = [f"{none}."]
+            wanted = replace(wanted, hold_out=hold_out)
+    if validation:
+        files["validation"] = str(validation)
+        splits["validation"] = read_file(Path(validation))
     for columns in splits.values():
         columns.check(roles.values())
         if path.suffix.lower() in (".csv", ".tsv"):
@@ -221,7 +238,7 @@ def data_in_files(
     splits, notes = wanted.changed(splits, roles)
     if wanted.changes_rows:
         # by real path, because a link may lead to a file that is read
-        given = {os.path.realpath(file) for file in files.values() if os.path.isfile(file)}
+        given = {*map(os.path.realpath, files.values())}
         files = {split: os.fspath(target).replace("{}", split) for split in SPLITS}
         for file in files.values():
             if os.path.realpath(file) in given:
@@ -229,13 +246,14 @@ def data_in_files(
                     f"{file} would be replaced by the rows that are left; choose another folder."
                 )
     data = described(splits, files, roles, wanted.labels)
-    return replace(data, notes=notes, unwritten=splits if wanted.changes_rows else {})
+    return replace(data, notes=found + notes, unwritten=splits if wanted.changes_rows else {})
 
 
-def validation_file(train: PathLike) -> Path:
-    """Return the path of the validation texts for training texts in a file, by the name of the file."""
-    stem = re.sub("(?<![a-z])train(ing)?(?![a-z])", "validation", Path(train).stem)
-    return Path(train).with_stem(stem if stem != Path(train).stem else f"{stem}.validation")
+def validation_file(train: Path) -> Path | None:
+    """Return the first file beside training texts that has a name of `VALIDATION` in place of "train"."""
+    stems = (re.sub("(?<![a-z])train(ing)?(?![a-z])", name, train.stem) for name in VALIDATION)
+    beside = (train.with_stem(stem) for stem in stems if stem != train.stem)
+    return next(filter(Path.is_file, beside), None)
 
 
 def described(
@@ -254,14 +272,18 @@ def described(
         )
     unused = [name for name in train.names if name and name not in chosen.values()]
     if "label" not in chosen:
+        for columns in splits.values():
+            columns.texts(chosen["first"], blank=True)
         reason = (
             "running text without labels: masked language modelling, in blocks that fill the slots"
         )
         rows = train.table.num_rows
         metric = MASKED.usual_metric
         return DataSet(files, chosen, metric, rows, {"metric": reason}, unused=unused)
+    every = list[Sequence[str]]()
     for columns in reversed(splits.values()):  # the training split last
         examples, classes = columns.examples(chosen, labels)
+        every += examples
     reasons = {}
     distinct = len({example[0] for example in examples})
     rows = len(examples)
@@ -279,7 +301,7 @@ def described(
         reasons=reasons,
         unused=unused,
         labels=labels,
-        examples=examples[:: max(1, rows // SAMPLED_ROWS)],
+        examples=every[:: max(1, len(every) // SAMPLED_ROWS)],
     )
 
 
@@ -301,17 +323,18 @@ def _metric(labels: Rows, words: bool) -> tuple[str, str]:
 
 
 def roles_of(columns: Columns, given: Roles) -> dict[str, str]:
-    """Return columns by role: first (and second) or words, and label.
+    """Return columns by role: first (and second) or words, and label; only first for running text.
 
-    Running text is a single column `text`. Columns that are not `given` are chosen by their usual names.
+    Running text is a column `given` as text, or a single column `text`. Other columns that are not `given` are chosen
+    by their usual names.
 
     Raises:
         InputError: a column is missing, or a choice is not certain.
     """
     columns.check(given.values())
     only_text = [*columns.names] == ["text"] and given.keys() <= {"first"}
-    if only_text and isinstance(_values(columns, "text")[0], str):
-        return {"first": "text"}
+    if only_text or "text" in given:
+        return {"first": given.get("text", "text")}
     usable = [name for name in columns.names if name and columns.names.count(name) == 1]
     lists = [name for name in usable if columns.is_list(name)]
     lists = [name for name in lists if isinstance(_values(columns, name)[0], str)]
@@ -372,12 +395,11 @@ def _only(columns: Columns, names: Sequence[str], role: str, meaning: str) -> st
     fault = f"has no column with a usual name for {meaning}"
     if names:
         fault = f"could have {meaning} in {' or '.join(names[:3])}"
-    more = "running text has only the column text"
+    more = "or text=COLUMN for running text without labels"
     if role == "first":
         more = "and second=COLUMN for pairs"
     raise InputError(
-        f"{columns.source} {fault}; give --column {role}=COLUMN ({more}), or columns={{{role!r}: COLUMN}} in Python. "
-        f"Its columns: {listing(columns.names)}."
+        f"{columns.source} {fault}; give {role}=COLUMN (--column), {more}. Its columns: {listing(columns.names)}."
     )
 
 

@@ -23,7 +23,7 @@ class Wanted:
     """Choices and changes that a user asks for; raise `InputError` if one is impossible.
 
     Args:
-        columns: columns by role: first, second, label.
+        columns: columns by role: first, second, label; or only text, for running text without labels.
         hold_out: the share of the distinct training texts that are held out for validation, or None.
         drop_empty: whether rows without text or label are dropped, also those with a label such as -1 or nan.
         labels: the names of the classes in order. If they are given, -1 means no label unless it is one of them.
@@ -35,13 +35,13 @@ class Wanted:
     labels: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        for role, name in self.columns.items():
-            if role not in ("first", "second", "label") or not name:
-                raise InputError(
-                    f"A column is '{role}={name}'; it must be first=, second= or label=COLUMN."
-                )
+        given = ", ".join(f"{role}={name}" for role, name in self.columns.items())
+        known = self.columns.keys() <= {"first", "second", "label"} or [*self.columns] == ["text"]
+        if not known or not all(self.columns.values()):
+            raise InputError(
+                f"The columns are {given}; they must be first=, second= or label=COLUMN, or only text=COLUMN."
+            )
         if len({*self.columns.values()}) < len(self.columns):
-            given = ", ".join(f"{role}={name}" for role, name in self.columns.items())
             raise InputError(
                 f"The columns {given} name one column twice; give each role a column of its own."
             )

@@ -8,7 +8,7 @@ import pytest
 from families import letters_tokenizer
 from refusals import input_error
 
-from papa.data.choose import DataSet, data_in_files, roles_of
+from papa.data.choose import DataSet, data_in_files, roles_of, validation_file
 from papa.data.columns import Columns
 from papa.data.readers import read_file
 from papa.data.splits import Wanted
@@ -22,7 +22,8 @@ KINDS = {
     "ints": [[3, 0], [3, 0, 3], [0], [0, 0]],
 }
 """Columns by what they contain; only labels and lists are recognised by content."""
-ASK = "give --column {}=COLUMN"
+ASK = "give {}=COLUMN"
+CUT = "texts are joined and cut into blocks, which cross texts"
 
 
 def columns_of(header, source="train.csv"):
@@ -112,6 +113,7 @@ def test_columns_of_files_without_a_header(tmp_path, lines, suffix, chosen):
             "title body mood",
         ),
         ("text; mood:class", {"label": "mood"}, "text - mood"),
+        ("story; label:class", {"text": "story"}, "story"),
     ],
 )
 def test_given_columns_are_used_as_they_are(header, given, chosen):
@@ -176,12 +178,12 @@ def test_metrics_are_those_that_accept_the_labels(tmp_path, rows, wanted, expect
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     if " " in expected:
         with input_error(expected):
-            data_in_files(path, wanted=wanted, target=tmp_path / "{}.parquet")
+            data_in_files(path, path, wanted, tmp_path / "{}.parquet")
         return
-    data = data_in_files(path, wanted=wanted, target=tmp_path / "{}.parquet")
+    data = data_in_files(path, path, wanted, tmp_path / "{}.parquet")
     assert data.metric == expected
     if wanted.drop_empty:
-        [note] = data.notes
+        note, _ = data.notes
         assert note.startswith(
             f"Dropped 4 of 12 rows of {path}, which have no text or no label (or"
         )
@@ -203,33 +205,34 @@ def examples(*numbers, second=0, words=False):
 
 
 @pytest.mark.parametrize(
-    ("lengths", "facts", "slots", "expected"),
+    ("lengths", "facts", "slots", "reason", "warning"),
     [
-        (examples(*[40] * 198, 90, 90), {}, None, (96, "100% of texts fit", "")),
-        (examples(*[40] * 199, 90), {}, None, (48, "99% of texts fit", "")),
-        (examples(4, 4), {}, 0, (0, "0% of texts fit", "100% of the texts")),  # which a config refuses
-        (examples(*[20] * 9, second=4), {}, None, (48, "100% of texts fit", "")),  # each text has half of the slots
-        (examples(*[20] * 9, words=True), {}, None, (24, "100% of texts fit", "")),
-        (examples(*[300] * 9, 4), {}, None, (256, "10% of texts fit", "90% of the texts have more than 256")),
-        (examples(*[30] * 9), {"n_positions": 24}, None, (24, "0% of texts fit", "100% of the texts")),
-        (examples(*[30] * 9), {}, 20, (20, "0% of texts fit", "more than 20 tokens and are cut")),
-        ([*examples(4)] * 98 + [["é"]] * 2, {}, None, (16, "100% of texts fit", "2% of the texts are only unknown")),
-        ([*examples(4)] * 99 + [["é"]], {}, None, (16, "100% of texts fit", "")),
-        ([["é", "a"], ["é", "é"]], {}, None, (16, "100% of texts fit", "50% of the texts are only unknown")),
-        ([["é"], [""]], {}, None, (16, "100% of texts fit", "50% of the texts are only unknown tokens ([UNK])")),
-        ([["é"] * 3] * 2, {}, None, (16, "100% of texts fit", "100% of the texts are only unknown")),
-        ([], {"n_positions": 48}, None, (48, "blocks of running text", "")),
-        ([], {"max_position_embeddings": 50, "model_type": "roberta"}, None, (48, "blocks of running text", "")),
+        (examples(*[40] * 198, 90, 90), {}, 96, "100% of 200 texts fit", ""),
+        (examples(*[40] * 199, 90), {}, 48, "99% of 200 texts fit", ""),
+        (examples(4, 4), {"slots": 0}, 0, "0% of 2 texts fit", "100% of the texts"),  # which a config refuses
+        (examples(*[20] * 9, second=4), {}, 48, "100% of 9 texts fit", ""),  # each text has half of the slots
+        (examples(*[20] * 9, words=True), {}, 24, "100% of 9 texts fit", ""),
+        (examples(*[300] * 9, 4), {}, 256, "10% of 10 texts fit", "90% of the texts have more than 256"),
+        (examples(*[30] * 9), {"n_positions": 24}, 24, "0% of 9 texts fit", "100% of the texts"),
+        (examples(*[30] * 9), {"slots": 20}, 20, "0% of 9 texts fit", "more than 20 tokens and are cut"),
+        ([*examples(4)] * 98 + [["é"]] * 2, {}, 16, "100% of 100 texts fit", "2% of the texts are only unknown"),
+        ([*examples(4)] * 99 + [["é"]], {}, 16, "100% of 100 texts fit", ""),
+        ([["é", "a"], ["é", "é"]], {}, 16, "100% of 2 texts fit", "50% of the texts are only unknown"),
+        ([["é"], [""]], {}, 16, "100% of 2 texts fit", "50% of the texts are only unknown tokens ([UNK])"),
+        ([["é"] * 3] * 2, {}, 16, "100% of 2 texts fit", "100% of the texts are only unknown"),
+        ([], {"n_positions": 48}, 48, CUT, ""),
+        ([], {"max_position_embeddings": 50, "model_type": "roberta"}, 48, CUT, ""),
+        ([], {"slots": 32}, 32, CUT, ""),
     ],
 )  # fmt: skip
-def test_slots_fit_the_tokens_of_the_model(letters, lengths, facts, slots, expected):
+def test_slots_fit_the_tokens_of_the_model(letters, lengths, facts, slots, reason, warning):
+    """Unless `slots` are asked for, here next to the facts about the model."""
     roles = {"words" if lengths and len(lengths[0]) > 2 else "first": "text", "label": "label"}
-    data = DataSet({}, roles, "accuracy", 9, {}, examples=lengths).fitted(facts, letters, slots)
-    number, reason, warning = expected
-    assert (data.slots, data.reasons["slots"]) == (number, reason)
+    data = DataSet({}, roles, "accuracy", 9, {}, examples=lengths)
+    data = data.fitted(facts, letters, facts.get("slots"))
     assert len(data.notes) == bool(warning)
     assert warning in "".join(data.notes)
-    assert f"metric = accuracy, slots = {number} ({reason})" in data.line
+    assert data.line.endswith(f"metric = accuracy, slots = {slots} ({reason})")
 
 
 @pytest.mark.parametrize(
@@ -250,6 +253,7 @@ def test_slots_are_at_most_the_limit_of_the_tokenizer(letters, tmp_path, lengths
     ("columns", "said"),
     [
         ({"third": "text"}, "must be first="),
+        ({"text": "story", "label": "mood"}, "or only text=COLUMN"),
         ({"first": "text", "label": "text"}, "name one column twice"),
     ],
 )
@@ -266,3 +270,21 @@ def test_without_a_tokenizer_slots_are_estimated_also_for_texts_without_spaces()
     assert fitted.slots == 64
     assert "estimated without the model's tokenizer" in fitted.line
     assert fitted.line.endswith("; not used: id, user")
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ("reviews_train.csv reviews_test.csv reviews_dev.csv dev.csv", "reviews_dev.csv"),
+        ("training-1.csv dev-1.csv val-1.csv", "val-1.csv"),
+        ("train.csv valid.csv validation.txt", "valid.csv"),
+        ("train.csv test.csv", "test.csv"),
+        ("strain.csv stest.csv", None),
+        ("stories.csv validation.csv", None),
+    ],
+)
+def test_validation_texts_have_another_name_in_place_of_train(tmp_path, files, found):
+    paths = [tmp_path / name for name in files.split()]
+    for path in paths:
+        path.touch()
+    assert validation_file(paths[0]) == (found and tmp_path / found)

@@ -48,8 +48,9 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, (header, rows) in FILES.items():
         (tmp_path / name).write_text("\n".join([header, *map(",".join, rows)]) + "\n")
-    (tmp_path / "train.txt").write_text("some words\nmore words\n")
-    (tmp_path / "train.conll").write_text("ann B-PER\nruns O\n\nbob B-PER\nran O\n")
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.txt").write_text("some words\nmore words\n")
+        (tmp_path / f"{split}.conll").write_text("ann B-PER\nruns O\n\nbob B-PER\nran O\n")
     facts = {"small": {"hidden_size": 384, "model_type": "bert"}}
     facts["GPT2LMHeadModel"] = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
     for name, content in facts.items():
@@ -104,7 +105,12 @@ def value(content, path):
         (
             "--train train.csv --model models/small",
             {"models.small.path": "models/small"},
-            "slots: 16  # 100%",
+            "slots: 16  # 100% of 80 texts fit",
+        ),
+        (
+            "--train train.csv --validation copies.csv --slots 8 --model models/small",
+            {"margin": ["10%"]},
+            "slots: 8  # 77% of 90 texts fit",
         ),
         (
             "--model models/small",
@@ -115,7 +121,7 @@ def value(content, path):
         (
             "--train train.txt",
             {"tasks.*.metric": "negative_log_perplexity", "corpora.texts.blocks": True},
-            "one probe",
+            "which cross texts; without this key, each row is a text",
         ),
         (
             "--train train.txt --model models/GPT2LMHeadModel",
@@ -123,16 +129,25 @@ def value(content, path):
             "no probe is",
         ),
         (
+            "--train ids.csv --column text=body --hold-out 1/2",
+            {"corpora.texts.first": "body", "corpora.texts.blocks": True},
+            "margin: 10%  # choose it before the run",
+        ),
+        (
             "--train train.conll",
             {"corpora.texts.words": "words", "tasks.*.metric": "entity_f1"},
             "",
         ),
         (
-            "--train pairs.csv",
+            "--train pairs.csv --validation pairs.csv",
             {"corpora.texts.cluster": "premise"},
             "17 different first texts in 20 pairs",
         ),
-        ("--train words.csv --column label=mood", {"tasks.mood.label": "mood"}, ""),
+        (
+            "--train words.csv --validation words.csv --column label=mood",
+            {"tasks.mood.label": "mood"},
+            "",
+        ),
     ],
 )
 def test_what_is_written_loads(here, monkeypatch, options, expected, written):
@@ -250,11 +265,16 @@ def test_values_of_a_data_set_end_no_comment_and_no_value(text):
         ("--train train.csv --validation other.csv", "other.csv has no column"),
         (
             "--train ids.csv",
-            "ids.csv has no column with a usual name for labels; give --column label=COLUMN",
+            "labels; give label=COLUMN (--column), or text=COLUMN for running text without labels",
         ),
         (
-            "--train none.csv --column first=text --drop-empty",
+            "--train none.csv --validation none.csv --drop-empty",
             "Each of the 2 rows of none.csv lacks a text or a label",
+        ),
+        ("--train ids.csv --column text=id", "give --validation FILE, or --hold-out 0.2"),
+        (
+            "--train ids.csv --validation train.txt --column text=body",
+            "train.txt has no column 'body'",
         ),
         ("--model ./gone", "neither a folder here, nor an id"),
         ("exists.yaml", "exists.yaml exists, and papa never overwrites a file"),
@@ -269,9 +289,8 @@ def test_what_is_wrong_is_one_sentence_and_nothing_is_written(here, arguments, e
 
 def test_a_config_elsewhere_runs_from_there(here, monkeypatch):
     """Paths start from the current folder, so they are absolute where the config is in another."""
-    init(
-        "studies/mood.yaml", *"--train train.csv --validation dev.csv --model models/small".split()
-    )
+    said = init("studies/mood.yaml", *"--train train.csv --model models/small".split()).stdout
+    assert "Validation texts: dev.csv, found beside train.csv." in said
     monkeypatch.chdir(here / "studies")
     config = loaded("mood.yaml")
     assert config["models"]["small"]["path"] == str(here / "models/small")

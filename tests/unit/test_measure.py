@@ -176,6 +176,9 @@ def test_a_table_is_read_by_the_names_of_its_columns(kind, tmp_path):
     )
     sizes = [held.unwritten[split].table.num_rows for split in ("train", "validation")]
     assert sizes == [30, 30]
+    assert _data_of(table, None, table, tmp_path, {"columns": {"text": "sentence"}}).columns == {
+        "first": "sentence"
+    }
     assert held.notes[0].startswith("Dropped 0 of 60 rows of train,")
     with input_error("would be replaced"):
         _data_of(
@@ -193,6 +196,7 @@ def test_a_file_is_held_out_in_part_unless_another_is_next_to_it_and_its_classes
     assert len(rows["validation"]) == 12
     assert len({row["id"] for row in rows["train"] + rows["validation"]}) == 60
     assert data.labels == ["-1", "1"]
+    assert f"{tmp_path / 'train.csv'} has no validation file beside it" in data.notes[0]
     shutil.copy(tmp_path / "train.csv", tmp_path / "validation.csv")
     data = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", options)
     assert data.files["validation"] == str(tmp_path / "validation.csv")

@@ -22,8 +22,8 @@ class Options:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Validation texts; by default train.csv's neighbour validation.csv, valid.csv, val.csv, dev.csv or "
-            "test.csv.",
+            help="Validation texts; by default the file beside it with validation, valid, val, dev or test in place of "
+            "train in its name.",
         ),
     ] = None
     column: Annotated[

@@ -276,9 +276,8 @@ def test_without_a_tokenizer_slots_are_estimated_also_for_texts_without_spaces()
     ("files", "found"),
     [
         ("reviews_train.csv reviews_test.csv reviews_dev.csv dev.csv", "reviews_dev.csv"),
-        ("training-1.csv dev-1.csv val-1.csv", "val-1.csv"),
-        ("train.csv valid.csv validation.txt", "valid.csv"),
-        ("train.csv test.csv", "test.csv"),
+        ("training-1.csv test-1.csv", "test-1.csv"),
+        ("train.csv val.csv valid.csv validation.txt", "valid.csv"),
         ("strain.csv stest.csv", None),
         ("stories.csv validation.csv", None),
     ],

@@ -48,9 +48,8 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, (header, rows) in FILES.items():
         (tmp_path / name).write_text("\n".join([header, *map(",".join, rows)]) + "\n")
-    for split in ("train", "dev"):
-        (tmp_path / f"{split}.txt").write_text("some words\nmore words\n")
-        (tmp_path / f"{split}.conll").write_text("ann B-PER\nruns O\n\nbob B-PER\nran O\n")
+    (tmp_path / "train.txt").write_text("some words\nmore words\n")
+    (tmp_path / "train.conll").write_text("ann B-PER\nruns O\n\nbob B-PER\nran O\n")
     facts = {"small": {"hidden_size": 384, "model_type": "bert"}}
     facts["GPT2LMHeadModel"] = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
     for name, content in facts.items():
@@ -77,26 +76,26 @@ def value(content, path):
     [
         (
             "",
-            {"name": "papa", "models.bert-base-uncased.hub": "google-bert/bert-base-uncased"},
+            {
+                "name": "papa",
+                "models.bert-base-uncased.hub": "google-bert/bert-base-uncased",
+                "corpora.texts.files.train": "data/train.csv",
+                "tasks.*.learning_rate": 2e-5,
+            },
             "replace both paths",
         ),
         (
-            "",
-            {"corpora.texts.files.train": "data/train.csv", "tasks.*.learning_rate": 2e-5},
-            "or f1, matthews",
-        ),
-        (
             "--train train.csv",
-            {"corpora.texts.first": "text", "tasks.classes.label": "label"},
+            {
+                "corpora.texts.first": "text",
+                "corpora.texts.slots": 16,
+                "tasks.classes.label": "label",
+                "run.seeds": [1, 2, 3, 4, 5],
+            },
             "2 labels, the most",
         ),
-        (
-            "--train train.csv",
-            {"run.seeds": [1, 2, 3, 4, 5], "corpora.texts.slots": 16},
-            "one probe per seed",
-        ),
         ("--slots 32", {"corpora.texts.slots": 32}, "slots: 32  # replace: the maximum"),
-        ("--train train.csv --seeds 3,5", {"run.seeds": [3, 5]}, ""),
+        ("--train train.csv --seeds 3,5", {"run.seeds": [3, 5]}, "one probe per seed"),
         (
             "--train train.csv --labels good,bad",
             {"tasks.classes.labels": ["good", "bad"]},
@@ -117,26 +116,25 @@ def value(content, path):
             {"tasks.*.learning_rate": 1e-3, "tasks.*.epochs": 6},
             "a guess for a small model",
         ),
-        ("--model inside", {"models.inside.package": "inside", "tasks.*.learning_rate": 1e-3}, ""),
         (
-            "--train train.txt",
+            "--model inside",
+            {"models.inside.package": "inside", "tasks.*.learning_rate": 1e-3},
+            "or f1, matthews",
+        ),
+        (
+            "--train train.txt --validation train.txt",
             {"tasks.*.metric": "negative_log_perplexity", "corpora.texts.blocks": True},
             "which cross texts; without this key, each row is a text",
         ),
         (
-            "--train train.txt --model models/GPT2LMHeadModel",
+            "--train train.txt --validation train.txt --model models/GPT2LMHeadModel",
             {"tasks.*.metric": "log_likelihood"},
             "no probe is",
         ),
         (
-            "--train ids.csv --column text=body --hold-out 1/2",
-            {"corpora.texts.first": "body", "corpora.texts.blocks": True},
-            "margin: 10%  # choose it before the run",
-        ),
-        (
-            "--train train.conll",
+            "--train train.conll --validation train.conll",
             {"corpora.texts.words": "words", "tasks.*.metric": "entity_f1"},
-            "",
+            "margin: 10%  # choose it before the run",
         ),
         (
             "--train pairs.csv --validation pairs.csv",
@@ -258,7 +256,7 @@ def test_values_of_a_data_set_end_no_comment_and_no_value(text):
             "--seeds is 'a', but must be whole numbers separated by commas",
         ),
         (
-            "--train train.txt --model models/GPT2LMHeadModel --seeds 1",
+            "--train train.txt --validation train.txt --model models/GPT2LMHeadModel --seeds 1",
             "Nothing is trained here, so seeds has",
         ),
         ("--train train.csv --column label=nope", "has no column 'nope'"),
@@ -272,10 +270,6 @@ def test_values_of_a_data_set_end_no_comment_and_no_value(text):
             "Each of the 2 rows of none.csv lacks a text or a label",
         ),
         ("--train ids.csv --column text=id", "give --validation FILE, or --hold-out 0.2"),
-        (
-            "--train ids.csv --validation train.txt --column text=body",
-            "train.txt has no column 'body'",
-        ),
         ("--model ./gone", "neither a folder here, nor an id"),
         ("exists.yaml", "exists.yaml exists, and papa never overwrites a file"),
     ],

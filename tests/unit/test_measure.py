@@ -171,14 +171,11 @@ def test_a_table_is_read_by_the_names_of_its_columns(kind, tmp_path):
     rows = read_file(tmp_path / "train.parquet")
     labels = rows.classes("mood", None, None)
     assert (rows.table.column("sentence").to_pylist(), [name for [name] in labels]) == texts_of(60)
-    held = _data_of(
-        table, None, None, tmp_path, {"columns": ROLES, "hold_out": 0.5, "drop_empty": True}
-    )
+    options = {"columns": {"text": "sentence"}, "hold_out": 0.5, "drop_empty": True}
+    held = _data_of(table, None, None, tmp_path, options)
     sizes = [held.unwritten[split].table.num_rows for split in ("train", "validation")]
     assert sizes == [30, 30]
-    assert _data_of(table, None, table, tmp_path, {"columns": {"text": "sentence"}}).columns == {
-        "first": "sentence"
-    }
+    assert held.columns == {"first": "sentence"}
     assert held.notes[0].startswith("Dropped 0 of 60 rows of train,")
     with input_error("would be replaced"):
         _data_of(

@@ -62,8 +62,7 @@ def test_a_finished_study_has_nothing_to_do(computed_copy, profile):
 
 def test_its_rules_say_what_flows(computed):
     graph = shown(computed, "--rulegraph", "dot", PAGE)
-    assert graph.startswith("digraph")
-    assert graph.endswith("}\n")
+    assert graph.rstrip().endswith("}")
     names = dict(re.findall(r'(\d+)\[label = "(\w+)"', graph))
     flows = {}
     for reader, read in (

@@ -189,9 +189,9 @@ def write_pages(
 
 def score_text(mean: float, half_width: float = nan) -> str:
     """Format a score and its half-width: "0.805 ±.064"; "-" if the score is undefined."""
-    if isnan(mean):
+    if pd.isna(mean):
         return "-"
-    if isnan(half_width):
+    if pd.isna(half_width):
         return f"{mean:.3f}"
     return f"{mean:.3f} ±{half_width:.3f}".replace("±0.", "±.")
 

@@ -144,7 +144,9 @@ def test_losses_have_texts_as_units():
     metric = "negative_log_perplexity"
     outcomes = texts(nats, tokens, metric=metric)
     sample = outcomes.sample(metric, outcomes.subsets()[ALL])
-    assert sample.scores[0] == pytest.approx(-(tokens * (1 + waves[ORIGINALS])).sum() / tokens.sum())
+    assert sample.scores[0] == pytest.approx(
+        -(tokens * (1 + waves[ORIGINALS])).sum() / tokens.sum()
+    )
     assert sample.trivial == -4.0
     assert sample.values.shape == (9, 30)
     reliance = effects_of([outcomes]).set_index("constant").loc["average"]

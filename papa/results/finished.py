@@ -183,7 +183,7 @@ class Finished:
         return covered(
             probed=is_probed(self.runs["metric"]).any(),
             resampled=any(job.about["sample"] for job in self.probes),
-            several_orders=self.claims["orders"].gt(1).any(),
+            ordered=self.claims["orders"].gt(1).any(),
         )
 
     @cached_property

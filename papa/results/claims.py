@@ -28,8 +28,6 @@ from papa.errors import count
 from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, is_probed
 from papa.results.phrases import (
     ABOVE_ALL,
-    COVERED,
-    FORMULA,
     Margins,
     bound_text,
     effect_texts,
@@ -50,7 +48,15 @@ from papa.results.reliance import (
 )
 from papa.results.statistics import LEVEL, holm
 from papa.results.summary import is_main
-from papa.results.table import Row, Table, records_of, rules_between, texts
+from papa.results.table import (
+    Row,
+    Table,
+    records_of,
+    rules_between,
+    score_text,
+    texts,
+    used_columns,
+)
 from papa.results.views import GridView, rows_of
 
 CLAIM_COLUMNS = dict.fromkeys(
@@ -75,8 +81,7 @@ CUT_SHARE = 0.01
 """A note says that texts were cut, or have only unknown tokens, if more than this share was or has."""
 
 CLAIMS_NOTE = (
-    f"{FORMULA} In brackets: 95% intervals over {COVERED}. Reliance is averaged over the tasks to which attention "
-    f"contributes significantly. {ABOVE_ALL}"
+    f"Reliance is averaged over the tasks to which attention contributes significantly. {ABOVE_ALL}"
 )
 BOUNDS_NOTE = (
     "Bound: the one-sided 95% upper bound of what is lost; of all tasks together, the largest in multiples of the "
@@ -228,8 +233,8 @@ def tasks_of(
     """Return a row for each model and task of a grid, with the reason if it is `untested`.
 
     `needed` is the number of validation examples that would change this. There are also the numbers of validation
-    examples, clusters, probe seeds and samples of training rows, the floors, the highest first, whether a blind `guess`
-    replaces that one, and the number of clusters that the margin amounts to (`at_stake`).
+    examples, clusters, probe seeds and samples of training rows, the scores of the floors, the highest first, the
+    score of a blind `guess` if it replaces any, and the number of clusters that the margin amounts to (`at_stake`).
     """
     rows = rows_of(grid, summary[is_main(summary)])
     records = []
@@ -240,6 +245,9 @@ def tasks_of(
         probed = is_probed(of_task["metric"]) & of_task["fraction"].ne("1")
         constants = of_task["constant"].unique()
         used = [each for each in sample.settings if each.constant in constants]
+        scores = [
+            f"{floor.constant} {score_text(sample.mean(floor))}" for floor in sample.floor_settings
+        ]
         record = {
             "grid": grid.name,
             "model": model,
@@ -247,8 +255,8 @@ def tasks_of(
             "examples": sample.examples,
             "seeds": of_task.loc[probed, "seeds"].min(),
             "samples": min(len(sample.samples_of(each)) for each in (ORIGINALS, *used)),
-            "floors": [floor.constant for floor in sample.floor_settings],
-            "guess": bool({*sample.floor_settings[:1]} & sample.guesses),
+            "floors": ", ".join(scores),
+            "guess": sample.trivial if sample.guesses else np.nan,
         }
         if not tested(of_task["status"], margin).any():
             record["untested"] = first["status"]
@@ -443,6 +451,7 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
         claims["on"] = tested["worst"].fillna("")
         claims["passes at margins above"] = texts(bound_text, tested, "corrected_margin", "margin")
         if len(claims):
+            claims = used_columns(claims)
             rules = rules_between(claims.iloc[:, :1])
             tables.append(Table(f"{title}: claims", claims, names, BOUNDS_NOTE, rules))
     return tables

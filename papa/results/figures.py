@@ -13,7 +13,7 @@ from papa.config.measures import MEASURES
 from papa.errors import InputError, count
 from papa.method.pictures import HEIGHT, PANELS_PER_ROW, WIDTH, inline, styled
 from papa.results.outcomes import ALL
-from papa.results.phrases import ABOVE_ALL, COVERED, floor_name
+from papa.results.phrases import ABOVE_ALL, floor_name
 from papa.results.table import Row, metric_name, texts
 from papa.results.views import GridView
 
@@ -231,7 +231,7 @@ def figure_note(frame: pd.DataFrame) -> str:
     intervals = "one probe seed, so no interval"
     if rows["low"].notna().any():
         shape = "bars" if len(rows.groupby(CURVE_KEYS)) > MAXIMUM_BANDS else "bands"
-        intervals = f"{shape} are 95% intervals over {COVERED}, cut to the metric's range"
+        intervals = f"{shape} are 95% intervals, cut to the metric's range"
     sentences = [f"Mean validation score by the number of replaced heads; {intervals}."]
     sentences += [FLOORS_NOTE] if rows["context_free"].notna().any() else []
     sentences += [ABOVE_ALL] if (rows["reliance"] > 1).any() else []

@@ -26,7 +26,15 @@ from papa.results.claims import (
     tasks_of,
 )
 from papa.results.orders import orders_of
-from papa.results.outcomes import ITEM_COLUMNS, OUTCOME_COLUMNS, RUN_KEYS, TaskOutcomes, table_of
+from papa.results.outcomes import (
+    ITEM_COLUMNS,
+    OUTCOME_COLUMNS,
+    RUN_KEYS,
+    TaskOutcomes,
+    is_probed,
+    table_of,
+)
+from papa.results.phrases import covered
 from papa.results.reliance import effects_of
 from papa.results.scores import SPLITS, collect_runs
 from papa.results.summary import summary_of
@@ -168,6 +176,15 @@ class Finished:
         )
         notes = data_notes(self.config, self.facts, self.summary, self._laid_out)
         return conclusion_of(self.claims, tasks, self.config.margin, orders_of(self.runs), notes)
+
+    @cached_property
+    def covered(self) -> str:
+        """The sources of variance that the intervals of the study cover."""
+        return covered(
+            probed=is_probed(self.runs["metric"]).any(),
+            resampled=any(job.about["sample"] for job in self.probes),
+            ordered=self.claims["orders"].gt(1).any(),
+        )
 
     @cached_property
     def _samples(self) -> Samples:

@@ -14,17 +14,15 @@ from papa.results.figures import COLORS, GREY
 from papa.results.finished import Finished
 from papa.results.outcomes import ALL
 from papa.results.phrases import (
-    COVERED,
-    FORMULA,
-    POINTS_NOTE,
     amounts_text,
     effect_texts,
+    effects_note,
     floor_name,
     reliance_text,
 )
 from papa.results.reliance import CONTRIBUTED, LOST, RELIANCE
 from papa.results.section import Section
-from papa.results.table import Row, Table, metric_name
+from papa.results.table import Row, Table, metric_name, used_columns
 from papa.results.views import grid_views, rows_of
 
 SCORES = ("original", "constants", "context_free")
@@ -39,7 +37,6 @@ CAPTION = (
     "Lines are 95% intervals, and a triangle marks one that is cut at the edge. Right: what is lost, with its "
     "95% interval, of what attention contributes."
 )
-NOTE = f"{FORMULA} {POINTS_NOTE} In brackets: 95% intervals over {COVERED}."
 LINE_HEIGHT = 18
 INTERVAL_HEIGHT = 18
 FOREST_WIDTH = 460
@@ -68,7 +65,7 @@ def reliance(finished: Finished) -> Section | None:
         rows,
         COLUMNS,
         [_table(rows)],
-        NOTE,
+        effects_note(finished.covered),
         chart=figure_of(rows, finished.config.margin[0]),
         alternative=f"{TITLE}. {_in_words(rows)}",
         caption=CAPTION,
@@ -84,8 +81,7 @@ def _table(rows: pd.DataFrame) -> Table:
     scores = rows[[*SCORES]].map(lambda score: "" if pd.isna(score) else f"{score:.3f}")
     text = text.join(scores.rename(columns=floor_name)).join(effect_texts(rows))
     hidden = [] if rows["line"].nunique() > 1 else ["line"]
-    hidden += [] if rows["subset"].notna().any() else ["subset"]
-    text = text.drop(columns=hidden)
+    text = used_columns(text.drop(columns=hidden))
     return Table("", text, list(text).index("original"))
 
 

@@ -48,11 +48,16 @@ ORIGINAL = "original"
 
 def grids(finished: Finished) -> list[Section]:
     """Return a section for each grid."""
-    return [section_of(view, finished.summary) for view in grid_views(finished.config)]
+    return [
+        section_of(view, finished.summary, finished.covered) for view in grid_views(finished.config)
+    ]
 
 
-def section_of(grid: GridView, summary: pd.DataFrame) -> Section:
-    """Return the section of a grid; `run` has a figure, and so do grids with fractions between 0 and 1."""
+def section_of(grid: GridView, summary: pd.DataFrame, sources: str) -> Section:
+    """Return the section of a grid, whose intervals cover `sources` of variance.
+
+    `run` has a figure, and so do grids with fractions between 0 and 1.
+    """
     rows = rows_of(grid, summary)
     chart = None
     alternative = ""
@@ -66,7 +71,7 @@ def section_of(grid: GridView, summary: pd.DataFrame) -> Section:
         rows,
         GRID_COLUMNS,
         [*_main_tables(grid, rows[is_main(rows)]), *_further_tables(grid, rows)],
-        _note(grid, rows),
+        _note(grid, rows, sources),
         {"title": grid.title, "lines": " / ".join(grid.varied)},
         chart,
         f"{grid.title}: {alternative}",
@@ -74,21 +79,22 @@ def section_of(grid: GridView, summary: pd.DataFrame) -> Section:
     )
 
 
-def _note(grid: GridView, rows: pd.DataFrame) -> str:
+def _note(grid: GridView, rows: pd.DataFrame, sources: str) -> str:
     if grid.has_between:
-        parts = [f"Columns: {BY_NUMBER}.", grid.common_settings, score_note(rows)]
+        parts = [f"Columns: {BY_NUMBER}.", grid.common_settings, score_note(rows, sources)]
         if not set(grid.orders).isdisjoint(NUMBERED):
             parts.append(
                 "If an order is drawn or learned several times, a seed's score is its mean over these orders."
             )
-        parts += [DROP_NOTE, RELIANCE_NOTE, missing_note(rows)]
+        parts += [DROP_NOTE] if rows["relative_drop"].notna().any() else []
+        parts += [RELIANCE_NOTE, missing_note(rows)]
     else:
         metrics = rows.loc[is_main(rows), ["title", "metric", "positive"]].drop_duplicates()
         names = texts(metric_name, metrics, "metric", "positive")
         listed = [f"{title}, {name}" for title, name in zip(metrics["title"], names, strict=True)]
         parts = [
             "In the rows of replacements, every head is replaced; the best of several is bold.",
-            score_note(rows),
+            score_note(rows, sources),
             "Trivial: the best guess that ignores the input. Context-free: no token sees another.",
             f"Metrics: {'; '.join(listed)}.",
         ]

@@ -106,7 +106,7 @@ def matrices_of(averages: Constants, special: Sequence[int], maximum: int = MAXI
     """Return the average attention of all heads in at most `maximum` slots, as the report has it.
 
     `cells` is base64 of uint8 `[layer, head, query, key]`. A byte b is `NEVER`, or stands for the entry
-    (b / `STEPS`)² · `largest` `[layer * heads + head]`. `special` maps the slots of special tokens to their names.
+    (b / `STEPS`)² · `largest` `[layer * heads + head]`. `special` has the slots of special tokens.
     """
     slots = drawn_slots(averages, maximum)
     count = averages.count[slots][:, slots]
@@ -117,7 +117,7 @@ def matrices_of(averages: Constants, special: Sequence[int], maximum: int = MAXI
     return {
         "slots": slots,
         "examples": averages.examples,
-        "special": {slot: "[SEP]" if index else "[CLS]" for index, slot in enumerate(special)},
+        "special": special,
         "largest": [float(f"{value:.4g}") for value in largest.flatten().tolist()],
         "cells": b64encode(steps.to(torch.uint8).numpy().tobytes()).decode(),
     }

@@ -23,7 +23,7 @@ from papa.results.outcomes import ALL
 from papa.results.phrases import span
 from papa.results.section import Section, narrow_svg
 from papa.results.summary import data_of, is_main
-from papa.results.table import Row, Table
+from papa.results.table import Row, Table, used_columns
 
 FOLDED_ROWS = 30
 """Tables are folded at first if they have more rows than this in total."""
@@ -156,8 +156,7 @@ def _models_table(finished: Finished) -> Table:
         made = read_provenance(finished.of_stage("probe", "probe_encoder", model=name)[0].output)
         row = {"model": name, "hub id": model.hub or "a folder", "revision": model.revision or ""}
         rows.append(row | (dict(sorted(made.packages.items())) if made else {}))
-    table = pd.DataFrame(rows).fillna("")
-    table = table[[name for name in table if table[name].any()]]
+    table = used_columns(pd.DataFrame(rows).fillna(""))
     return Table("", table, len(rows[0]))
 
 

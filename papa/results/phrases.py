@@ -37,13 +37,11 @@ FORMULA = (
     "fixed attention does as well; 100%: no better than a model whose tokens never see each other."
 )
 POINTS_NOTE = "A point is a hundredth of the score; scores on a log scale are in nats per token."
-COVERED = "probe seeds and validation examples, and samples of training rows and orders of heads if there are several"
-"""The sources of variance that intervals cover."""
 RELIANCE_NOTE = (
     f"{FORMULA} {POINTS_NOTE} Context-free: the best model tried in which no token sees another. Trivial: the best "
     "guess that ignores the input, based on the training rows. No share: attention's contribution is not "
-    f"significant against every floor (one-sided, 95%). 95% intervals are over {COVERED}; those of the contribution "
-    f"and the reliance (Fieller's) cover every context-free floor that was run. {ABOVE_ALL}"
+    "significant against every floor (one-sided, 95%). Intervals of the contribution and of the reliance (Fieller's) "
+    f"cover every context-free floor that was run. {ABOVE_ALL}"
 )
 
 ORDER_PHRASES = {
@@ -117,6 +115,19 @@ def reliance_text(row: Row) -> str:
     if share != NO_SHARE:
         return share
     return f"attention contributes {contributed_text(row, unit_of(row['metric']))}"
+
+
+def covered(probed: bool, resampled: bool, ordered: bool) -> str:
+    """Name the sources of variance of intervals: seeds if probes are trained, samples of training rows, and orders."""
+    sources = ["probe seeds"] if probed else []
+    sources += ["samples of training rows"] if resampled else []
+    sources += ["orders of heads"] if ordered else []
+    return _and([*sources, "validation examples"])
+
+
+def effects_note(sources: str) -> str:
+    """Return the note on amounts and on their intervals, which cover these `sources` of variance."""
+    return f"{FORMULA} {POINTS_NOTE} In brackets: 95% intervals over {sources}."
 
 
 def effect_texts(rows: pd.DataFrame) -> pd.DataFrame:
@@ -338,7 +349,7 @@ def _mean_reliance(joint: pd.DataFrame) -> str:
 def _what_is_replaceable(joint: pd.DataFrame, margins: Margins, by_task: pd.DataFrame) -> str:
     """Describe the numbers of heads that all tasks together allow; those of several lines are corrected for them."""
     if joint.empty:
-        return "Nothing is claimed, because no task can be tested."
+        return ""
     allowed = allowed_text(margins)
     tested = by_task[by_task["tasks"].gt(0)]
     if tested["task"].nunique() == 1:
@@ -351,14 +362,20 @@ def _what_is_replaceable(joint: pd.DataFrame, margins: Margins, by_task: pd.Data
     first = joint.iloc[0]
     number = replaceable(joint)
     order = "" if pd.isna(first["order"]) else f"{in_order(first['order'], first['orders'])}, "
-    loses = f": no task loses more than {allowed}" if number else f" at a margin of {allowed}"
-    stopped = ""
-    for _, row in joint[joint["replaced"] > number].head(1).iterrows():
-        bound = f"the one-sided upper bound is {bound_text(row['bound'], row['margin'])}"
-        bound = bound if isfinite(row["bound"]) else "there is no upper bound"
-        stopped = f"; with {row['replaced']:,} replaced, {bound} on {row['worst']}"
-    sentence = f"{order}{_clause(number, first['heads'])}{loses}{stopped}."
-    return f"{sentence[0].upper()}{sentence[1:]}"
+    shown = f"{order}{_clause(number, first['heads'])}"
+    shown += "" if number else f" at a margin of {allowed}"
+    parts = []
+    for row in joint[joint["replaced"].eq(number)].to_dict("records"):
+        bound = bound_text(row["bound"], row["margin"])
+        parts.append(
+            f"no task loses more than {allowed}, with an upper bound of {bound} on {row['worst']}"
+        )
+    for row in joint[joint["replaced"] > number].head(1).to_dict("records"):
+        amount = f"up to {bound_text(row['bound'], row['margin'])}"
+        amount = amount if isfinite(row["bound"]) else "any amount"
+        parts.append(f"with {row['replaced']:,} replaced, {amount} may be lost on {row['worst']}")
+    bounds = "bounds" if len(parts) > 1 else "bound"
+    return f"{shown[0].upper()}{shown[1:]}: {'; '.join(parts)} (one-sided 95% {bounds})."
 
 
 def _few_clusters(by_task: pd.DataFrame, tasks: pd.DataFrame) -> str:
@@ -385,7 +402,9 @@ def _what_is_untested(tasks: pd.DataFrame) -> str:
             advice += f"; {needed:,} validation examples may show the difference"
         reasons.setdefault(f"{of_models} ({why}{advice})", []).append(str(task))
     parts = [f"{_and(names)}{reason}" for reason, names in reasons.items()]
-    return f"Not tested: {', '.join(parts)}." if parts else ""
+    nothing = tasks["untested"].notna().all()
+    heading = "Nothing is claimed, because no task allows a test" if nothing else "Not tested"
+    return f"{heading}: {', '.join(parts)}." if parts else ""
 
 
 def order_sentences(orders: pd.DataFrame) -> list[str]:
@@ -419,19 +438,30 @@ def notes_of(claims: pd.DataFrame, tasks: pd.DataFrame) -> list[str]:
     if len(without):
         on = "" if len(without) == len(tasks) else f" on {_and(without)}"
         notes.append(f"Intervals{on} do not cover the choice of training rows.")
-    floors = sorted(tasks["floors"].explode().dropna().unique())
-    if len(floors) > 1:
-        notes.append(f"Claims must hold against every floor: {_and(floors)}.")
-    if tasks["guess"].any():
-        guess = f"A blind guess is the floor on {_and(tasks.loc[tasks['guess'], 'name'])}"
+    several = tasks[tasks["floors"].str.contains(", ")]
+    if len(several):
+        scores = "; ".join(texts("{} on {}".format, several, "floors", "name"))
         notes.append(
-            f"{guess}: it scores higher on the validation examples than the model's own head without context."
+            f"Claims must hold against every floor: {scores}. What attention contributes is measured against the "
+            "highest floor. Its interval covers all floors, so it may be lopsided."
         )
+    guesses = tasks.dropna(subset="guess")
+    if len(guesses):
+        scores = "; ".join(texts("{:.3f} on {}".format, guesses, "guess", "name"))
+        notes.append(f"A blind guess replaces the floors that score lower: {scores}.")
     clusters = tasks.dropna(subset="clusters")
     if len(clusters):
         units = texts("{:,} on {}".format, clusters, "clusters", "name")
         notes.append(f"Intervals resample whole clusters of examples: {_and(units)}.")
     single = claims[claims["task"].notna() & claims["tasks"].gt(0)]
+    for row in single.drop_duplicates(["model", "task"]).to_dict("records"):
+        margin = Margin.parse(row["margin"])
+        if margin.in_points and margin.size > row["contributed"]:
+            contributed = _number(row["contributed"], row["metric"])
+            notes.append(
+                f"On {row['task']} the margin, {margin}, is more than the {contributed} that attention contributes, so "
+                "a model without attention might pass, and the claim says little."
+            )
     if single["task"].nunique() > 1:
         for line, rows in single.groupby("line", sort=False):
             of_line = f" ({line})" if single["line"].nunique() > 1 else ""

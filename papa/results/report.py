@@ -22,6 +22,7 @@ from papa.results.grids import grids
 from papa.results.heads_map import HEAD_COLUMNS, heads_of
 from papa.results.outcomes import is_probed
 from papa.results.page import page_of
+from papa.results.phrases import effects_note
 from papa.results.published import published
 from papa.results.scores import RECIPE_COLUMNS, RUN_COLUMNS
 from papa.results.section import Section
@@ -53,9 +54,8 @@ def claims(finished: Finished) -> Section:
     margins = list(finished.config.margin)
     tables = tables_of_claims(rows)
     facts = {"margin": margins}
-    return Section(
-        "claims", "Claims", rows, CLAIM_COLUMNS, tables, CLAIMS_NOTE, facts, in_report=False
-    )
+    note = f"{effects_note(finished.covered)} {CLAIMS_NOTE}"
+    return Section("claims", "Claims", rows, CLAIM_COLUMNS, tables, note, facts, in_report=False)
 
 
 Analysis = Callable[[Finished], Section | Sequence[Section] | None]

@@ -14,7 +14,7 @@ from papa.config.measures import MEASURES, METRICS
 from papa.errors import DamagedArtefact, InputError
 from papa.files import REBUILD, PathLike, read_json, read_table
 from papa.results.outcomes import ALL, VARIANT_KEYS
-from papa.results.phrases import COVERED, effect_texts, floor_name, reliance_text, share_replaced
+from papa.results.phrases import effect_texts, floor_name, reliance_text, share_replaced
 from papa.results.reliance import EFFECT_COLUMNS, NOT_SIGNIFICANT, SIGNIFICANT
 from papa.results.scores import (
     DATA_COLUMNS,
@@ -31,6 +31,7 @@ from papa.results.table import (
     score_text,
     texts,
     used,
+    used_columns,
 )
 
 DROP_NOTE = (
@@ -135,7 +136,7 @@ def by_fraction(
     last = effect_texts(at_last)[["lost"]]
     last["reliance"] = list(map(reliance_text, at_last.to_dict("records")))
     last["drop"] = at_last["relative_drop"].map(mean_text)
-    return table.join(scores).join(last.add_suffix(f" at {headings[smallest]}"))
+    return used_columns(table.join(scores).join(last.add_suffix(f" at {headings[smallest]}")))
 
 
 def headings_of(rows: pd.DataFrame) -> dict[str, str]:
@@ -175,12 +176,12 @@ def missing_note(rows: pd.DataFrame) -> str:
     return f"No reliance: {'; '.join(reasons)}." if len(named) else ""
 
 
-def score_note(rows: pd.DataFrame) -> str:
-    """Return the sentences that explain the cells with scores."""
+def score_note(rows: pd.DataFrame, sources: str) -> str:
+    """Return the sentences that explain the cells with scores, whose intervals cover `sources` of variance."""
     metrics = rows.loc[is_main(rows), "metric"].dropna().unique()
     notes = [METRICS[metric].note for metric in metrics if METRICS[metric].note]
     notes += [MODEL_HEAD_NOTE] if notes else []
-    cells = f"Cells: validation score ± half-width of the 95% interval over {COVERED}."
+    cells = f"Cells: validation score ± half-width of the 95% interval over {sources}."
     return " ".join([cells, *notes])
 
 

@@ -215,6 +215,11 @@ def mean_text(share: float | None) -> str:
     return percent(share, decimals=1)
 
 
+def used_columns(frame: pd.DataFrame) -> pd.DataFrame:
+    """Leave out the columns of a table that are empty or unknown in all rows."""
+    return frame.loc[:, ~frame.isin(["", "-"]).all()]
+
+
 def rules_between(names: pd.DataFrame) -> tuple[int, ...]:
     """Return the indices of rows that differ from the row above in any of their names."""
     changed = names.ne(names.shift()).any(axis=1)

@@ -76,6 +76,7 @@ def test_the_report_opens_without_an_error_and_asks_no_network(chromium, page, w
 
 def test_a_click_or_an_arrow_chooses_a_head_and_shows_its_matrix(chromium, page):
     browser = opened(chromium, page)
+    assert text(browser, "range").startswith("λ started at 0.5 for every head and ended between ")
     first = browser.execute_script(COLOURS)
     assert len(first) == 4 * SLOTS**2
     assert text(browser, "chosen").startswith(f"Layer 0, head 0: λ {learned(0, 0):.3f}.")

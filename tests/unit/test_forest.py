@@ -53,7 +53,7 @@ def section_of(frame, claims):
     config = SimpleNamespace(run=run, floors=("zeros",), margin=("10%",))
     originals = frame.drop_duplicates(["model", "task", "subset"]).assign(fraction="1", mean=0.8)
     summary = pd.concat([frame, originals]).drop(columns=["original", "constants"])
-    study = SimpleNamespace(config=config, summary=summary, claims=claims)
+    study = SimpleNamespace(config=config, summary=summary, claims=claims, covered="seeds")
     with (
         patch("papa.results.forest.grid_views", return_value=[grid_view()]),
         patch("papa.results.forest.rows_of", side_effect=lambda grid, rows: rows),

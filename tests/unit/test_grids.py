@@ -31,7 +31,7 @@ class Grid:
             "tasks": {"cola": "glue", "ner": "conll"},
             "fractions": ("0", "1"),
         } | fields
-        self.section = section_of(grid_view(**view), frame_of(rows))
+        self.section = section_of(grid_view(**view), frame_of(rows), "seeds")
         self.rows = arrow_of(self.section.frame, GRID_COLUMNS).to_pylist()
         self.tables = {table.title: table for table in self.section.tables}
         self.lines = self.section.tables[0].markdown().splitlines()

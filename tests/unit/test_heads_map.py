@@ -28,7 +28,7 @@ def test_bytes_come_back_as_the_matrices():
     assert wrong[:, :, ~never].max() < 1 / 250 + 1e-3  # largest has four digits
     assert (matrices["slots"], matrices["special"]) == (
         list(range(SLOTS)),
-        {0: "[CLS]", SLOTS - 1: "[SEP]"},
+        [0, SLOTS - 1],
     )
 
 

@@ -94,8 +94,8 @@ def test_installed_it_runs_a_study_in_an_empty_folder(installed, tmp_path):
         )
         said = " ".join(process.stdout.split())
         assert (
-            "Nothing is claimed, because no task can be tested. "
-            f"Not tested: {LONG['animals']} (one seed, so no interval)." in said
+            "Nothing is claimed, because no task allows a test: "
+            f"{LONG['animals']} (one seed, so no interval)." in said
         )
         assert process.stdout.endswith(f"Report: results/{LONG['tiny']}/report/index.html\n")
         assert ("tokenize, 1 file: new." in process.stdout) != again

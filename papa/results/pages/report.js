@@ -52,9 +52,12 @@
       ])),
     );
     const [low, , high] = element("scale").children;
-    element("scale").hidden = !map.weights;
-    low.textContent = `λ ${(0.5 - farthest).toFixed(3)}`;
+    element("scale").hidden = element("range").hidden = !map.weights;
+    low.textContent = (0.5 - farthest).toFixed(3);
     high.textContent = (0.5 + farthest).toFixed(3);
+    const [least, most] = ["min", "max"].map((end) => Math[end](...(map.weights ?? [])).toFixed(3));
+    element("range").textContent = `λ started at 0.5 for every head and ended between ${least} and ${most}.` +
+      (farthest <= 0.1 ? " That is little after few steps, so the order of heads with a similar λ is uncertain." : "");
     choose(Math.min(chosen, map.layers * map.heads - 1));
   }
 
@@ -94,10 +97,10 @@
     const image = new ImageData(n, n);
     entries().forEach((byte, place) => image.data.set([...(byte === NEVER ? GREY : colour(byte / 254)), 255], 4 * place));
     canvas.getContext("2d").putImageData(image, 0, 0);
-    const special = Object.entries(set.special).map(([slot, name]) => `${name} in slot ${slot}`).join(", ");
+    const special = set.special.join(", ");
     element("chosen").textContent = `${words(chosen)}. Mean attention over ${set.examples.toLocaleString("en")} examples in ` +
       `${n} slots (${set.slots[0]} to ${set.slots[n - 1]}); the largest entry is ${set.largest[chosen]}. ` +
-      `${special ? `${special}. ` : ""}Colours follow the square root; grey: no example has both slots.`;
+      `${special ? `Slots with a special token: ${special}. ` : ""}Colours follow the square root; grey: no example has both slots.`;
   }
 
   function showCell(event) {

@@ -426,5 +426,7 @@ def _describe_margins(estimates: Row) -> list[str]:
     unlikely = [entry["title"] for entry in estimates["smallest_margins"] if entry["unlikely"]]
     if unlikely:
         margin = f"A margin of {' or '.join(estimates['margin'])}"
-        sentences.append(f"{margin} is unlikely for {', '.join(unlikely)}: add examples, or seeds if there are few.")
+        sentences.append(
+            f"{margin} is unlikely for {', '.join(unlikely)}: add examples, or seeds if there are few."
+        )
     return sentences

@@ -42,7 +42,9 @@ class Margin(NamedTuple):
             number = float(f"{100 * number:.12g}")
         # losses in nats have no largest value
         if number == 0 or (unit != NATS and number >= 100):
-            raise InputError(f"{written!r} is not a margin: a share is above 0% and below 100%; write {EXAMPLES}.")
+            raise InputError(
+                f"{written!r} is not a margin: a share is above 0% and below 100%; write {EXAMPLES}."
+            )
         return cls(number, unit)
 
     @property

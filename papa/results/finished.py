@@ -181,9 +181,9 @@ class Finished:
     def covered(self) -> str:
         """The sources of variance that the intervals of the study cover."""
         return covered(
-            probed=is_probed(self.runs["metric"]).any(),
+            probed=bool(is_probed(self.runs["metric"]).any()),
             resampled=any(job.about["sample"] for job in self.probes),
-            ordered=self.claims["orders"].gt(1).any(),
+            ordered=bool(self.claims["orders"].gt(1).any()),
         )
 
     @cached_property

@@ -22,9 +22,7 @@ TRANSFORMERS = {
     "model/reference.py": "the attention of the stock model, which papa's is compared with",
 }
 """Modules that import transformers when they run, and for what."""
-LATE = set(
-    "__init__ __main__ cli commands/inspect commands/verify data/choose method/averages run/execute".split()
-)
+LATE = set("__init__ __main__ cli commands/inspect data/choose method/averages run/execute".split())
 """Modules that import others of papa inside functions, so that a light command or stage loads no torch or pandas."""
 HEAVY = set(
     "altair datasets h5py huggingface_hub numpy pandas psutil pyarrow rich safetensors scipy snakemake torch"

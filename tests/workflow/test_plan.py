@@ -266,7 +266,10 @@ def test_the_smallest_margin_is_worked_out_by_hand(plan, planned):
     )
     assert sizes in said
     assert ASSUMED in said
-    assert "A margin of 10% is unlikely for animals, RTE: add examples, or seeds if there are few." in said
+    assert (
+        "A margin of 10% is unlikely for animals, RTE: add examples, or seeds if there are few."
+        in said
+    )
     for margin, unlikely in ((0.2, False), ("3 points", False), ("2 points", True)):
         assert ("unlikely" in plan(config | {"margin": margin}).stdout) == unlikely
 

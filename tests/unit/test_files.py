@@ -160,8 +160,9 @@ def test_no_file_is_written_through_a_link_with_the_name_of_a_temporary_file(tmp
 
 def test_a_record_that_was_edited_says_nothing(tmp_path):
     files.write_json({"a": 1}, tmp_path / "a.json", RECORD)
-    text = (tmp_path / "a.json").read_text()
-    (tmp_path / "a.json").write_text(text.replace('"part": "1of1"', '"part": "1of2"'))
+    (tmp_path / "a.json").write_text(
+        (tmp_path / "a.json").read_text().replace('"part": "1of1"', '"part": "1of2"')
+    )
     assert files.read_provenance(tmp_path / "a.json") is None
 
 

@@ -273,8 +273,7 @@ def test_a_token_without_an_embedding_and_words_without_a_token_are_said(
     ],
 )
 def test_texts_of_unknown_tokens_are_counted(tmp_path, of_tokenizer, columns, said):
-    rows = {"split": ["train"] * 2, "row": [0, 1]}
-    report, _ = tokenized(rows | columns, tmp_path)
+    report, _ = tokenized({"split": ["train"] * 2, "row": [0, 1]} | columns, tmp_path)
     assert report.endswith(said)
     assert read_facts(tmp_path / "tokens.parquet")["unknown"] == {"train": int("unknown" in said)}
 
@@ -316,13 +315,11 @@ def test_tokens_have_facts_and_nothing_of_the_tasks(tmp_path, family):
         "unknown": {"train": 0, "validation": 0},
     }
     job = job_on(tmp_path, model)
-    record = job.settings.record({"texts": "t", "model": "another digest"})
-    changed = replace(job, record=record)
+    changed = replace(job, record=job.settings.record({"texts": "t", "model": "another digest"}))
     with input_error(r"files of model tiny in .* have changed since this run began; start"):
         tokenize_corpus([changed])
     _, blocks = tokenized(texts, tmp_path, model, blocks=True)
-    rows = read_facts(tmp_path / "tokens.parquet")["rows"]
-    assert rows["train"] == len(blocks) - 1
+    assert read_facts(tmp_path / "tokens.parquet")["rows"]["train"] == len(blocks) - 1
     assert blocks["row"].to_pylist()[-1] == 0
 
 
@@ -355,8 +352,7 @@ def test_inputs_are_those_of_the_stock_tokenizer(tokenizer, kind, pairs, slots):
     )
     texts = (first, second) if pairs else (first, None)
     expected = stock_inputs(tokenizer, *texts, slots)
-    actual = papa.lay_out(tokenizer, *texts, slots=slots, style="natural")
-    for name, values in actual.items():
+    for name, values in papa.lay_out(tokenizer, *texts, slots=slots, style="natural").items():
         assert torch.equal(
             values, expected[name] * (1 if name == "input_ids" else expected["attention_mask"])
         ), name

@@ -156,8 +156,7 @@ def test_scores_of_texts_are_those_of_scikit_learn(labels, seed):
 
 def test_losses_are_summed_over_tokens_and_turned_round():
     losses = np.array([1.0, 2.0, 3.0, 1.0])
-    units = np.array([0, 0, 0, 1])
-    outcomes = Outcomes(np.arange(4), losses, units, ())
+    outcomes = Outcomes(np.arange(4), losses, np.array([0, 0, 0, 1]), ())
     for metric, score in (
         ("negative_log_perplexity", -7 / 4),
         ("log_likelihood", -7 / 4),

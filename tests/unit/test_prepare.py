@@ -49,8 +49,9 @@ def prepare(tmp_path):
     """Prepare a corpus of two Parquet files and a task `t`; gives the table, and keeps all else as `prepare.made`."""
 
     def run(train, validation=None, class_names=(), corpus=None, **task):
-        splits = {"train": train, "validation": validation or train}
-        files = write_splits(tmp_path, splits, class_names)
+        files = write_splits(
+            tmp_path, {"train": train, "validation": validation or train}, class_names
+        )
         if "words" in train:
             column = {"words": "words"}
             usual = {"label": "tag", "metric": "token_accuracy"}
@@ -111,8 +112,9 @@ def table_of_files(folder, files):
     for split, content in files.items():
         paths[split].write_text(content)
     corpus = corpus_of(files={split: str(path) for split, path in paths.items()}, first="text")
-    t = task_of(label="label", subset="kind")
-    return table_of(corpus, folder, t=t, u=task_of(label="label"))
+    return table_of(
+        corpus, folder, t=task_of(label="label", subset="kind"), u=task_of(label="label")
+    )
 
 
 @pytest.mark.parametrize(
@@ -399,9 +401,8 @@ def test_rows_with_the_same_value_share_a_cluster(prepare, train, validation, cl
 
 def test_subsets_are_of_rows_or_of_words(prepare):
     for kinds in ([["easy", ""], ["hard"]], [1, 2]):
-        table = prepare(WORDS | {"kind": kinds}, subset="kind")
         assert (
-            table["subset t"].to_pylist()
+            prepare(WORDS | {"kind": kinds}, subset="kind")["subset t"].to_pylist()
             == [kind if isinstance(kind, list) else str(kind) for kind in kinds] * 2
         )
 

@@ -19,7 +19,6 @@ from papa.files import read_table
 
 TEXT = {"text": ["a", "b", "c"], "label": ["yes", "no", "yes"]}
 WORDS = {"words": [["a", "b"], ["c"]], "tag": [["X", "Y"], ["Y"]]}
-PAIRS = {"text": ["a", "b"], "other": ["x", "y"]}
 
 
 def task_of(**keys):
@@ -65,7 +64,7 @@ def prepare(tmp_path):
     return run
 
 
-def test_the_table_has_texts_labels_subsets_and_clusters_of_the_same_rows(prepare, tmp_path):
+def test_the_table_has_texts_labels_subsets_and_clusters_of_the_same_rows(prepare):
     rows = TEXT | {"kind": ["easy", None, "hard"], "document": [7, 7, 3]}
     table = prepare(
         rows, {"text": ["d"], "label": ["no"], "kind": ["x"], "document": [4]}, subset="kind"
@@ -87,7 +86,6 @@ def test_the_table_has_texts_labels_subsets_and_clusters_of_the_same_rows(prepar
     assert facts["sizes"]["train"] == {"words": 1, "design_effect": 1}
     by_column = prepare(rows, rows, corpus={"cluster": "document"})
     assert by_column.column_names[-1] == "cluster"
-    assert by_column["cluster"].to_pylist() == [0, 0, 1] * 2
     assert prepare.made.facts["sizes"]["train"]["design_effect"] == pytest.approx(5 / 3)
     prepare(rows, corpus={"cluster": 3})
     assert prepare.made.facts["sizes"]["validation"]["design_effect"] == 3
@@ -148,7 +146,6 @@ def test_an_edit_changes_the_digests_of_what_it_changes(
         if digest != after.facts["digests"][part][column]
     }
     assert before.path != after.path
-    assert before.path != after.path
     assert different == {(part, column) for part in parts for column in changed}
     assert table_of_files(tmp_path, FILES) == before
     assert Path(before.path).exists()
@@ -183,7 +180,7 @@ def test_settings_that_decide_on_the_table_are_in_its_key(prepare, corpus, task,
     ) == digest
 
 
-def test_a_table_that_exists_is_not_read_again(prepare, monkeypatch, tmp_path):
+def test_a_table_that_exists_is_not_read_again(prepare, monkeypatch):
     prepare(TEXT, metric="accuracy")
     first = prepare.made
     monkeypatch.setattr(preparing, "load_splits", None)
@@ -241,7 +238,7 @@ def test_a_source_that_is_replaced_while_it_is_read_is_refused(monkeypatch, tmp_
     assert not (tmp_path / "data").exists()
 
 
-def test_pairs_and_words_of_all_types_of_strings_and_lists(prepare, tmp_path):
+def test_pairs_and_words_of_all_types_of_strings_and_lists(prepare):
     pairs = {"text": pa.array(TEXT["text"], pa.large_string()), "other": ["x", "y", "z"]}
     prepare(
         pairs | {"label": pa.array(TEXT["label"]).dictionary_encode()}, corpus={"second": "other"}
@@ -286,7 +283,7 @@ def test_labels_go_by_name(prepare, values, class_names, given, expected_names, 
     assert table["label t"].to_pylist() == expected * 2
 
 
-def test_train_limit_is_a_fixed_nested_sample_in_order(prepare, tmp_path):
+def test_train_limit_is_a_fixed_nested_sample_in_order(prepare):
     rows = 97
     train = {"text": [f"text {n}" for n in range(rows)], "label": [n % 2 for n in range(rows)]}
 
@@ -334,7 +331,7 @@ def test_blank_lines_of_running_text_are_left_out(tmp_path):
     [
         ({"text": ["a", "b", "c"]}, {"text": [" b\n", "d", "b", "B"]}, {"first": "text"}, 2),
         (
-            PAIRS,
+            {"text": ["a", "b"], "other": ["x", "y"]},
             {"text": ["a", "b", "x"], "other": ["y", " y", "a"]},
             {"first": "text", "second": "other"},
             1,
@@ -451,11 +448,6 @@ NO_YES = {"class_names": ["no", "yes"]}
     ("train", "options", "said"),
     [
         (
-            TEXT,
-            {"corpus": {"first": "sentence"}},
-            r"no column 'sentence'; its columns are text, label",
-        ),
-        (
             TEXT | {"text": [1, 2, 3]},
             {},
             r"Column text of .*train-.*parquet contains int64, but it must contain a text",
@@ -464,11 +456,6 @@ NO_YES = {"class_names": ["no", "yes"]}
             TEXT,
             {"corpus": {"first": None, "words": "text"}, "metric": "entity_f1"},
             r"contains string.*list of words",
-        ),
-        (
-            TEXT | {"label": [0.5, 1.0, 2.0]},
-            {},
-            r"Column label .* contains numbers such as 0\.5, but .* no regression",
         ),
         (
             TEXT | {"label": [["x"], ["y"], ["x"]]},
@@ -496,12 +483,6 @@ NO_YES = {"class_names": ["no", "yes"]}
             r"without one label per word in 1 of 2 rows \(counted from 0: 0\)",
         ),
         (TEXT | {"label": ["yes", "", None]}, {}, r"no label in column label .* in 2 of 3"),
-        (TEXT | {"label": [-1, -1, -1]}, {}, r"Column label .* has no labels \(each is -1\)"),
-        (
-            TEXT | {"label": ["-1", "0", "1"]},
-            {},
-            r"has the label -1, which may mean no label, .* in 1 of 3 rows",
-        ),
         (
             WORDS | {"tag": [["X", "None"], ["Y"]]},
             {},
@@ -558,11 +539,6 @@ NO_YES = {"class_names": ["no", "yes"]}
             TEXT | {"kind": ["x", "e\x1bsc", "x"]},
             {"subset": "kind"},
             r"in a subset in column kind in 1 of 3 .*: 1\)",
-        ),
-        (
-            TEXT | {"label": ["yes", "no", "no\x1b!"]},
-            {},
-            r"character in a label in column label in 1 of 3 .* 2\)",
         ),
         (
             TEXT | {"label": ["yes", "b", "yes"]},

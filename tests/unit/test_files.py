@@ -115,7 +115,7 @@ def test_damage_is_refused_or_changes_no_value(name, tmp_path):
     assert refused > len(attempts) // 10  # HDF5 has much room that nothing reads
 
 
-def test_the_digest_of_a_table_is_one_of_values(tmp_path):
+def test_the_digest_of_a_table_is_one_of_values():
     parts = [TABLE.slice(0, 1), TABLE.slice(1)]
     assert files.digest_of_table(pa.concat_tables(parts)) == files.digest_of_table(TABLE)
     for column in TABLE.column_names:

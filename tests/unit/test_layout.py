@@ -128,26 +128,20 @@ def test_every_word_has_a_token(tokenizer):
         list(place_texts(tokenizer, WORDS, None, slots=7))
 
 
-def character_tokenizer(folder):
-    """A Python tokenizer of Japanese, to which every character is a token."""
-    (folder / "vocab.txt").write_text(
-        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"])
-    )
-    options = {
-        "word_tokenizer_type": "basic",
-        "subword_tokenizer_type": "character",
-        "do_lower_case": False,
-    }
-    return transformers.BertJapaneseTokenizer(str(folder / "vocab.txt"), **options)
-
-
 @pytest.mark.parametrize(
     ("words", "tokens", "begun"),
     [(["ab", "c", "def"], "a b c d e f", [0, -1, 1, 2, -1, -1]), (["", "b"], "[UNK] b", [0, 1])],
 )
 def test_python_tokenizers_take_words_one_by_one(tmp_path, words, tokens, begun):
-    """They do not say which token belongs to which word."""
-    tokenizer = character_tokenizer(tmp_path)
+    """They do not say which token belongs to which word; to this one, every character is a token."""
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\ne\nf")
+    tokenizer = transformers.BertJapaneseTokenizer(
+        str(vocabulary),
+        word_tokenizer_type="basic",
+        subword_tokenizer_type="character",
+        do_lower_case=False,
+    )
     (placed,) = place_texts(tokenizer, [words], None, slots=11)
     assert placed.words == [-1, *begun, -1]
     assert tokenizer.convert_ids_to_tokens(placed.ids[1:-1]) == tokens.split()

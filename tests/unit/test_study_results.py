@@ -128,7 +128,7 @@ def test_notes_on_data_are_cut_texts_and_f1_of_the_more_frequent_class(cut, list
     assert bool(said) == bool(expected)
 
 
-def test_a_saved_study_needs_nothing_else(study, loaded, tmp_path):
+def test_a_saved_study_needs_nothing_else(loaded, tmp_path):
     page = loaded.save(tmp_path / "saved")
     assert page == tmp_path / "saved/report/index.html"
     assert page.read_text() == loaded.page.read_text()

@@ -49,6 +49,11 @@ class Scarce:
         self.model.watch(batch, short, at_once)
 
 
+@pytest.fixture
+def train(corpus):
+    return Tokens.read(corpus / "tokens.parquet")["train"]
+
+
 def same(first, second):
     assert first.examples == second.examples == TRAIN
     assert torch.equal(first.count, second.count)
@@ -59,11 +64,8 @@ def same(first, second):
 @pytest.mark.parametrize(
     ("layer", "from_query"), [(0, 0), (LAYERS - 1, 0), (0, 3), (LAYERS - 1, 3)]
 )
-def test_less_memory_gives_the_same_averages(
-    loaded, corpus, layer, from_query, caplog, monkeypatch
-):
+def test_less_memory_gives_the_same_averages(loaded, train, layer, from_query, caplog, monkeypatch):
     """Halves resume at the layer, and at the block of queries, that was not added."""
-    train = Tokens.read(corpus / "tokens.parquet")["train"]
     sums = []
     if from_query:
         monkeypatch.setattr("papa.method.averaging.OBSERVED_AT_ONCE", 1)
@@ -87,8 +89,7 @@ def test_less_memory_gives_the_same_averages(
 
 @jobs.TEXTS
 @pytest.mark.parametrize("number", [0, 1, LAYERS])
-def test_a_layer_that_cannot_be_added_is_not_counted(loaded, corpus, monkeypatch, number):
-    train = Tokens.read(corpus / "tokens.parquet")["train"]
+def test_a_layer_that_cannot_be_added_is_not_counted(loaded, train, monkeypatch, number):
     sums = []
     calls = []
     plain = torch.Tensor.index_add_
@@ -167,8 +168,7 @@ def states_of(index, tokens):
 
 
 @jobs.TEXTS
-def test_less_memory_gives_the_same_hidden_states(tiny, corpus, scarce, caplog):
-    train = Tokens.read(corpus / "tokens.parquet")["train"]
+def test_less_memory_gives_the_same_hidden_states(tiny, corpus, train, scarce, caplog):
     index = corpus / "states.hidden"
     jobs.store(tiny, index, tokens=corpus / "tokens.parquet")
     expected = states_of(index, train)

@@ -211,8 +211,9 @@ STATE = State(
 
 
 def checkpoint_in(folder, device="cpu", how=HOW, seed=1, machine=jobs.MACHINE, tokens="a"):
-    settings = Probe(kind="text", training=how, seed=seed)
-    job = jobs.job(settings, folder / "run.parquet", machine=machine)
+    job = jobs.job(
+        Probe(kind="text", training=how, seed=seed), folder / "run.parquet", machine=machine
+    )
     return Checkpoint(replace(job, record=job.settings.record({"tokens": tokens})), device)
 
 

@@ -110,8 +110,7 @@ def test_compare_ends_with_what_it_found(tmp_path):
     """0 where nothing differs, 1 where something does, 2 where nothing can be compared; the margin is an option."""
     a, b = folders(tmp_path, 0, 400)
     assert "The same: the scores agree" in invoke("compare", a, a).stdout
-    other = invoke("compare", a, b, code=1)
-    assert "3 compared: 1 differ, 2 identical" in other.stdout
+    assert "3 compared: 1 differ, 2 identical" in invoke("compare", a, b, code=1).stdout
     options = ("--margin", "0.05", "--json")
     comparison = json.loads(invoke("compare", a, b, *options, code=1).stdout)
     assert (comparison["margin"], comparison["differ"]) == (["5%"], 1)

@@ -86,8 +86,7 @@ def test_texts_without_a_token_are_in_no_cluster():
 def test_a_single_cluster_has_no_interval():
     outcomes = some_runs(20, "accuracy", np.zeros(20, int))
     sample = outcomes.sample("accuracy", outcomes.subsets()[ALL])
-    effect = effect_of(sample, ORIGINALS)
-    assert effect.status(sample, "a guess").startswith("one cluster")
+    assert effect_of(sample, ORIGINALS).status(sample, "a guess").startswith("one cluster")
 
 
 def test_clusters_are_in_the_table_of_outcomes_only_if_there_are_any(tmp_path):

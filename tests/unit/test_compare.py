@@ -58,15 +58,11 @@ def results(folder, *measured, margin=0.1, models=None, **fields):
     names = [
         ({"task": task.task, "model": task.model}, run)
         for task in measured
-        for run in runs_of(task)
+        for run in task.runs.to_dict("records")
     ]
     runs = [run_record(**about | run | fields) for about, run in names]
     write_table(pa.Table.from_pylist(runs), folder / RUNS, {})
     return folder
-
-
-def runs_of(task):
-    return task.runs.to_dict("records")
 
 
 def compared(folder, a, b, **fields):
@@ -109,10 +105,8 @@ def flipped(right, number, start=0):
     return changed
 
 
-ONE = (1, 1, 0, 1, 1, 0, 1)
-TWO = (0, 1, 0, 0, 1, 0, 0)
 OTHER = {"learning_rate": 2e-3}
-OF_SEEDS = outcomes(whole(*ONE))
+OF_SEEDS = outcomes(whole(1, 1, 0, 1, 1, 0, 1))
 OF_EXAMPLES = outcomes(drawn(0.8, 60, 1))
 CHANGED = drawn(0.7, 60, 2)
 
@@ -120,7 +114,7 @@ CHANGED = drawn(0.7, 60, 2)
 @pytest.mark.parametrize(
     ("a", "b", "fields", "paired", "oracle"),
     [
-        (OF_SEEDS, outcomes(whole(*TWO)), {}, BY_BOTH, ttest_rel),
+        (OF_SEEDS, outcomes(whole(0, 1, 0, 0, 1, 0, 0)), {}, BY_BOTH, ttest_rel),
         (OF_SEEDS, outcomes(whole(0, 1, 0, 0, 1)), {}, BY_EXAMPLE, ttest_ind),
         (OF_SEEDS, outcomes(whole(0, 0, 1, 0, 1, 1, 0)), OTHER, BY_EXAMPLE, ttest_ind),
         (OF_EXAMPLES, outcomes(CHANGED), {}, BY_BOTH, ttest_rel),
@@ -364,17 +358,6 @@ def test_what_differs_is_listed(tmp_path):
     assert f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]" in words
 
 
-@pytest.fixture
-def damaged(tmp_path):
-    """A folder for each kind of result that cannot be compared with `a`."""
-    right = drawn(0.8, 30, 1, seeds=1)
-    folders = {name: results(tmp_path / name, outcomes(right)) for name in ("a", "summary")}
-    results(tmp_path / "b", outcomes(right, "sst2"))
-    results(tmp_path / "f1", outcomes(right, metric="f1"))
-    write_table(table_of([outcomes(right)])[0], folders["summary"] / OUTCOMES, {"table": "summary"})
-    return tmp_path
-
-
 @pytest.mark.parametrize(
     ("other", "message"),
     [
@@ -386,7 +369,13 @@ def damaged(tmp_path):
         *((margin, "is not a margin") for margin in (0, 1)),
     ],
 )
-def test_what_cannot_be_compared_is_one_sentence(damaged, other, message):
-    given = (damaged / other,) if isinstance(other, str) else (damaged / "a", other)
+def test_what_cannot_be_compared_is_one_sentence(tmp_path, other, message):
+    right = drawn(0.8, 30, 1, seeds=1)
+    a = results(tmp_path / "a", outcomes(right))
+    results(tmp_path / "b", outcomes(right, "sst2"))
+    results(tmp_path / "f1", outcomes(right, metric="f1"))
+    summary = tmp_path / "summary" / OUTCOMES
+    write_table(table_of([outcomes(right)])[0], summary, {"table": "summary"})
+    given = (tmp_path / other,) if isinstance(other, str) else (a, other)
     with input_error(message):
-        compare(damaged / "a", *given)
+        compare(a, *given)

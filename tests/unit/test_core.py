@@ -105,7 +105,8 @@ def test_the_extras_are_those_of_the_project():
 def test_the_oldest_versions_are_the_bounds():
     """constraints-oldest.txt pins what `make test-oldest` installs, so that no bound is untested."""
     lines = [*PROJECT["dependencies"], *STUDY_LINES, *WORKFLOW_LINES, *EXTRA["demo"][1:]]
-    pins = (REPOSITORY / "constraints-oldest.txt").read_text().splitlines()
     assert sorted(line.replace(">=", "==") for line in lines) == [
-        line for line in pins if not line.startswith("#")
+        line
+        for line in (REPOSITORY / "constraints-oldest.txt").read_text().splitlines()
+        if not line.startswith("#")
     ]

@@ -130,8 +130,9 @@ def test_averages_are_those_of_collected_attention(row):
     model, inputs, _, ours = row
     mask = inputs["attention_mask"].double()
     both = mask[:, :, None] * mask[:, None, :]
-    halves = [rows_of(inputs, part) for part in (slice(0, 4), slice(4, None))]
-    constants = papa.average_attention(ours, halves)
+    constants = papa.average_attention(
+        ours, [rows_of(inputs, part) for part in (slice(0, 4), slice(4, None))]
+    )
     close(constants.sum, (stock_attention(model, inputs).double() * both[:, None, None]).sum(0))
     assert not ours.causal or not constants.sum.triu(1).any()
     close(constants.count.double(), both.sum(0))

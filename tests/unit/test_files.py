@@ -115,7 +115,7 @@ def test_damage_is_refused_or_changes_no_value(name, tmp_path):
     assert refused > len(attempts) // 10  # HDF5 has much room that nothing reads
 
 
-def test_the_digest_of_a_table_is_one_of_values(tmp_path):
+def test_the_digest_of_a_table_is_one_of_values():
     parts = [TABLE.slice(0, 1), TABLE.slice(1)]
     assert files.digest_of_table(pa.concat_tables(parts)) == files.digest_of_table(TABLE)
     for column in TABLE.column_names:
@@ -160,8 +160,9 @@ def test_no_file_is_written_through_a_link_with_the_name_of_a_temporary_file(tmp
 
 def test_a_record_that_was_edited_says_nothing(tmp_path):
     files.write_json({"a": 1}, tmp_path / "a.json", RECORD)
-    text = (tmp_path / "a.json").read_text()
-    (tmp_path / "a.json").write_text(text.replace('"part": "1of1"', '"part": "1of2"'))
+    (tmp_path / "a.json").write_text(
+        (tmp_path / "a.json").read_text().replace('"part": "1of1"', '"part": "1of2"')
+    )
     assert files.read_provenance(tmp_path / "a.json") is None
 
 

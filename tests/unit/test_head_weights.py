@@ -176,6 +176,7 @@ def test_the_head_of_a_decoder_needs_no_probe(grouped, tmp_path):
             mixing[:, layer, head] -= torch.tensor([FINE, 2 * FINE])
             one, two = (losses_of(model, ids, constants=toeplitz, mixing=gates) for gates in mixing)
             slopes[layer, head] = ((3 * usual - 4 * one + two) / (2 * FINE)).abs().mean()
-    more = DIRECT | {"constant": "toeplitz"}
-    actual = weighed(identity, tmp_path / "weights.parquet", more, tokens=tokens)
+    actual = weighed(
+        identity, tmp_path / "weights.parquet", DIRECT | {"constant": "toeplitz"}, tokens=tokens
+    )
     torch.testing.assert_close(actual, slopes, rtol=0.05, atol=1e-3)

@@ -10,11 +10,10 @@ RANKED = [(1, 0), (0, 0), (1, 2), (0, 2), (1, 1), (0, 1)]
 
 def test_the_heads_that_are_replaced_last_are_kept(tmp_path):
     about = {"model": "m", "task": "t", "constant": "average", "order": "lambda", "seed": 0}
-    rows = [
+    heads = pd.DataFrame(
         about | {"rank": rank, "layer": layer, "head": head}
         for rank, (layer, head) in enumerate(RANKED)
-    ]
-    heads = pd.DataFrame(rows)
+    )
     (file,) = write_kept_heads(heads, tmp_path / "kept")
     assert file.name == "m-t-average-lambda-0.csv"
     assert file.read_text() == "layer,head\n0,1\n1,1\n0,2\n"

@@ -146,7 +146,7 @@ def model_folder(folder, weights=b"weights"):
 # -- what a run downloads ---------------------------------------------------------------------------------------------
 
 
-def test_a_run_downloads_what_its_jobs_read_once_and_checks_what_is_new(hub, tmp_path):
+def test_a_run_downloads_what_its_jobs_read_once_and_checks_what_is_new(hub):
     write_model(hub.folder / "some/model")
     (hub.folder / "some/model/pytorch_model.bin").write_bytes(b"not needed")
     mirror(hub.folder)
@@ -400,9 +400,8 @@ def test_the_digest_of_a_model_is_that_of_all_files_that_decide_numbers(
 
 def test_weights_that_are_not_those_of_the_config_are_refused(tmp_path):
     path = str(model_folder(tmp_path / "m"))
-    digest = WEIGHTS
-    assert model_source("small", FolderModel(path=path, sha256=digest), Machine()).folder == path
-    said = f"The weights of model small have SHA-256 {digest}, but `sha256` in the config is {'0' * 64}; use the"
+    assert model_source("small", FolderModel(path=path, sha256=WEIGHTS), Machine()).folder == path
+    said = f"The weights of model small have SHA-256 {WEIGHTS}, but `sha256` in the config is {'0' * 64}; use the"
     with input_error(said):
         model_source("small", FolderModel(path=path, sha256="0" * 64), Machine())
     with input_error("but there is no such folder; `path` must be the folder of a transformers"):

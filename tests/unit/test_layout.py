@@ -128,26 +128,20 @@ def test_every_word_has_a_token(tokenizer):
         list(place_texts(tokenizer, WORDS, None, slots=7))
 
 
-def character_tokenizer(folder):
-    """A Python tokenizer of Japanese, to which every character is a token."""
-    (folder / "vocab.txt").write_text(
-        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"])
-    )
-    options = {
-        "word_tokenizer_type": "basic",
-        "subword_tokenizer_type": "character",
-        "do_lower_case": False,
-    }
-    return transformers.BertJapaneseTokenizer(str(folder / "vocab.txt"), **options)
-
-
 @pytest.mark.parametrize(
     ("words", "tokens", "begun"),
     [(["ab", "c", "def"], "a b c d e f", [0, -1, 1, 2, -1, -1]), (["", "b"], "[UNK] b", [0, 1])],
 )
 def test_python_tokenizers_take_words_one_by_one(tmp_path, words, tokens, begun):
-    """They do not say which token belongs to which word."""
-    tokenizer = character_tokenizer(tmp_path)
+    """They do not say which token belongs to which word; to this one, every character is a token."""
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\ne\nf")
+    tokenizer = transformers.BertJapaneseTokenizer(
+        str(vocabulary),
+        word_tokenizer_type="basic",
+        subword_tokenizer_type="character",
+        do_lower_case=False,
+    )
     (placed,) = place_texts(tokenizer, [words], None, slots=11)
     assert placed.words == [-1, *begun, -1]
     assert tokenizer.convert_ids_to_tokens(placed.ids[1:-1]) == tokens.split()
@@ -273,8 +267,7 @@ def test_a_token_without_an_embedding_and_words_without_a_token_are_said(
     ],
 )
 def test_texts_of_unknown_tokens_are_counted(tmp_path, of_tokenizer, columns, said):
-    rows = {"split": ["train"] * 2, "row": [0, 1]}
-    report, _ = tokenized(rows | columns, tmp_path)
+    report, _ = tokenized({"split": ["train"] * 2, "row": [0, 1]} | columns, tmp_path)
     assert report.endswith(said)
     assert read_facts(tmp_path / "tokens.parquet")["unknown"] == {"train": int("unknown" in said)}
 
@@ -316,13 +309,11 @@ def test_tokens_have_facts_and_nothing_of_the_tasks(tmp_path, family):
         "unknown": {"train": 0, "validation": 0},
     }
     job = job_on(tmp_path, model)
-    record = job.settings.record({"texts": "t", "model": "another digest"})
-    changed = replace(job, record=record)
+    changed = replace(job, record=job.settings.record({"texts": "t", "model": "another digest"}))
     with input_error(r"files of model tiny in .* have changed since this run began; start"):
         tokenize_corpus([changed])
     _, blocks = tokenized(texts, tmp_path, model, blocks=True)
-    rows = read_facts(tmp_path / "tokens.parquet")["rows"]
-    assert rows["train"] == len(blocks) - 1
+    assert read_facts(tmp_path / "tokens.parquet")["rows"]["train"] == len(blocks) - 1
     assert blocks["row"].to_pylist()[-1] == 0
 
 
@@ -355,8 +346,7 @@ def test_inputs_are_those_of_the_stock_tokenizer(tokenizer, kind, pairs, slots):
     )
     texts = (first, second) if pairs else (first, None)
     expected = stock_inputs(tokenizer, *texts, slots)
-    actual = papa.lay_out(tokenizer, *texts, slots=slots, style="natural")
-    for name, values in actual.items():
+    for name, values in papa.lay_out(tokenizer, *texts, slots=slots, style="natural").items():
         assert torch.equal(
             values, expected[name] * (1 if name == "input_ids" else expected["attention_mask"])
         ), name

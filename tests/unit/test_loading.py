@@ -116,8 +116,7 @@ def test_a_config_without_an_id_of_padding(tmp_path, model, inputs):
         with input_error(r"RobertaModel cannot run.* set pad_token_id in its config"):
             loaded(tmp_path / "tiny")
     else:
-        actual = loaded(tmp_path / "tiny").hidden_states(inputs)
-        close(real(actual, inputs), expected)
+        close(real(loaded(tmp_path / "tiny").hidden_states(inputs), inputs), expected)
 
 
 def random_like(names, shape):
@@ -247,8 +246,9 @@ def test_a_checkpoint_is_exactly_the_model_or_is_refused(
     """Tensors of other heads are left out; tensors that would change hidden states are not."""
     _ = architecture.startswith("T5") and needs_t5()
     kind = getattr(transformers, architecture)
-    sizes = SIZES | ENDS | {"embedding_size": SIZES["hidden_size"]}
-    stock = kind(kind.config_class(**sizes)).eval()
+    stock = kind(
+        kind.config_class(**SIZES | ENDS | {"embedding_size": SIZES["hidden_size"]})
+    ).eval()
     stock.save_pretrained(tmp_path)
     weights = change(
         {name: values.clone() for name, values in load_file(tmp_path / "model.safetensors").items()}
@@ -319,8 +319,7 @@ def test_a_model_is_checked_once_for_its_files_and_the_code(tiny, tmp_path, mode
     assert given == [None, first.checked], "only the first one is checked"
     constants = torch.rand(LAYERS, HEADS, SLOTS, SLOTS)
     heads = [(0, 1), (1, 0)]
-    states = [each.hidden_states(batch, constants, heads) for each in (first, again)]
-    assert torch.equal(*states)
+    assert torch.equal(*[each.hidden_states(batch, constants, heads) for each in (first, again)])
     with monkeypatch.context() as patch:
         patch.setattr("papa.model.load.version", lambda name: "0")
         model_of(job)
@@ -412,8 +411,9 @@ def test_a_head_that_the_checkpoint_has_is_loaded_whatever_the_library_maps_its_
 
 @only("bert")
 def test_a_checkpoint_without_its_prediction_head_has_states_but_no_logits(saved, tmp_path):
-    config = transformers.AutoConfig.from_pretrained(saved)
-    stock = transformers.BertModel(config, add_pooling_layer=False).eval()
+    stock = transformers.BertModel(
+        transformers.AutoConfig.from_pretrained(saved), add_pooling_layer=False
+    ).eval()
     stock.save_pretrained(tmp_path / "bare")
     path = tmp_path / "bare/config.json"
     described = json.loads(path.read_text())
@@ -427,8 +427,9 @@ def test_a_checkpoint_without_its_prediction_head_has_states_but_no_logits(saved
 
 @only("bert")
 def test_a_checkpoint_with_a_part_of_its_head_is_damaged(saved, tmp_path):
-    config = transformers.AutoConfig.from_pretrained(saved)
-    transformers.BertForMaskedLM(config).save_pretrained(tmp_path / "masked")
+    transformers.BertForMaskedLM(transformers.AutoConfig.from_pretrained(saved)).save_pretrained(
+        tmp_path / "masked"
+    )
     path = tmp_path / "masked/model.safetensors"
     weights = load_file(path)
     del weights["cls.predictions.transform.LayerNorm.bias"]

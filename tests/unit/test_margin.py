@@ -23,6 +23,5 @@ def test_a_margin_is_a_share_or_an_amount(written, shown, size, in_points):
 
 def test_each_kind_of_metric_has_its_margin():
     both = ("1 point", "0.05 nats")
-    chosen = [str(margin_for(both, metric)) for metric in ("accuracy", "log_likelihood")]
-    assert chosen == [*both]
+    assert [str(margin_for(both, metric)) for metric in ("accuracy", "log_likelihood")] == [*both]
     assert margin_for(("10%",), "log_likelihood") == Margin(10, "%")

@@ -106,8 +106,9 @@ def test_scores_are_those_of_jobs_that_each_load_the_model(study, tmp_path):
     for batch in other.missing:
         execute.run(batch, other.results)
     expected = read_table(tmp_path / "other" / "tables" / "summary.parquet").to_pandas()
-    actual = read_table(study.folder / "tables" / "summary.parquet").to_pandas()
-    pd.testing.assert_frame_equal(actual, expected)
+    pd.testing.assert_frame_equal(
+        read_table(study.folder / "tables" / "summary.parquet").to_pandas(), expected
+    )
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -173,8 +174,7 @@ def test_a_table_is_read_by_the_names_of_its_columns(kind, tmp_path):
     assert (rows.table.column("sentence").to_pylist(), [name for [name] in labels]) == texts_of(60)
     options = {"columns": {"text": "sentence"}, "hold_out": 0.5, "drop_empty": True}
     held = _data_of(table, None, None, tmp_path, options)
-    sizes = [held.unwritten[split].table.num_rows for split in ("train", "validation")]
-    assert sizes == [30, 30]
+    assert [held.unwritten[split].table.num_rows for split in ("train", "validation")] == [30, 30]
     assert held.columns == {"first": "sentence"}
     assert held.notes[0].startswith("Dropped 0 of 60 rows of train,")
     with input_error("would be replaced"):

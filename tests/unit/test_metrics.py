@@ -60,10 +60,14 @@ def random_words(names, seed, sentences=20):
     return Outcomes(gold, np.where(chance.random(len(unit)) < 0.67, gold, other), unit, names)
 
 
-def sentences_of(outcomes, labels):
+def sentences_of(outcomes):
+    """The names of the labels `[sentence][word]`, of the gold ones and of the predicted ones."""
     return [
-        [outcomes.names[label] for label in labels[outcomes.unit == unit]]
-        for unit in np.unique(outcomes.unit)
+        [
+            [outcomes.names[label] for label in labels[outcomes.unit == unit]]
+            for unit in np.unique(outcomes.unit)
+        ]
+        for labels in (outcomes.gold, outcomes.predicted)
     ]
 
 
@@ -90,9 +94,7 @@ def test_counts_are_those_by_hand_and_undefined_scores_are_zero():
 @pytest.mark.parametrize("seed", range(10))
 def test_entities_are_those_of_seqeval(names, seed):
     outcomes = random_words(names, seed)
-    gold, predicted = (
-        sentences_of(outcomes, labels) for labels in (outcomes.gold, outcomes.predicted)
-    )
+    gold, predicted = sentences_of(outcomes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns at every bare tag
         expected = seqeval.metrics.f1_score(gold, predicted, average="micro", zero_division=0)
@@ -104,12 +106,9 @@ def test_entities_are_those_of_seqeval(names, seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_entities_of_other_tags_are_those_of_the_same_tags_in_seqeval(names, seed):
     outcomes = random_words(names, seed)
-    gold, predicted = (
-        sentences_of(outcomes, labels) for labels in (outcomes.gold, outcomes.predicted)
-    )
     same = dict(zip(names, BIOES, strict=True))
     expected = seqeval.metrics.f1_score(
-        *([[same[tag] for tag in row] for row in rows] for rows in (gold, predicted))
+        *([[same[tag] for tag in row] for row in rows] for rows in sentences_of(outcomes))
     )
     assert score_of("entity_f1", outcomes) == pytest.approx(expected, abs=1e-12)
     check_metric("entity_f1", METRICS["entity_f1"].target, names)
@@ -156,8 +155,7 @@ def test_scores_of_texts_are_those_of_scikit_learn(labels, seed):
 
 def test_losses_are_summed_over_tokens_and_turned_round():
     losses = np.array([1.0, 2.0, 3.0, 1.0])
-    units = np.array([0, 0, 0, 1])
-    outcomes = Outcomes(np.arange(4), losses, units, ())
+    outcomes = Outcomes(np.arange(4), losses, np.array([0, 0, 0, 1]), ())
     for metric, score in (
         ("negative_log_perplexity", -7 / 4),
         ("log_likelihood", -7 / 4),

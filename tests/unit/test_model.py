@@ -11,6 +11,8 @@ from benchmarks.models import small_model
 from papa.model.reference import Reference
 from papa.model.replacement import Outputs
 
+ZEROS = torch.zeros(LAYERS, HEADS, SLOTS, SLOTS)
+
 
 def test_the_stock_model_is_put_back_whatever_happens_inside(model, inputs, matrices):
     before = stock_states(model, inputs)
@@ -112,24 +114,24 @@ def test_what_collators_add_to_inputs_changes_nothing(ours, inputs):
     [
         (torch.zeros(LAYERS, HEADS + 1, SLOTS, SLOTS), {}, "this model needs"),
         (torch.zeros(LAYERS, HEADS, SLOTS + 1, SLOTS + 1), {}, "must agree"),
-        (torch.zeros(LAYERS, HEADS, SLOTS, SLOTS), {"heads": [(LAYERS, 0)]}, "does not exist"),
+        (ZEROS, {"heads": [(LAYERS, 0)]}, "does not exist"),
         (
-            torch.zeros(LAYERS, HEADS, SLOTS, SLOTS),
+            ZEROS,
             {"heads": [3]},
             r"contains 3; it must contain pairs",
         ),
         (
-            torch.zeros(LAYERS, HEADS, SLOTS, SLOTS),
+            ZEROS,
             {"heads": [(0, 1.9)]},
             r"contains \(0, 1.9\); it must contain",
         ),
         (
-            torch.zeros(LAYERS, HEADS, SLOTS, SLOTS),
+            ZEROS,
             {"mixing": torch.full((LAYERS, HEADS), 2.0)},
             "outside",
         ),
         (
-            torch.zeros(LAYERS, HEADS, SLOTS, SLOTS),
+            ZEROS,
             {"mixing": torch.ones(LAYERS, HEADS), "heads": []},
             "exclude",
         ),

@@ -57,8 +57,9 @@ def test_the_config_tells_for_each_type_whether_it_is_a_decoder():
         re.findall(r"^\| ([\w.-]+) \| (?:packed|compact|padded) \| (yes|no) \|", PAGE, re.MULTILINE)
     )
     assert {*measured.values()} == {"yes", "no"}
-    said = {kind: ("no", "yes")[predicts_next({"model_type": kind})] for kind in measured}
-    assert said == measured
+    assert {
+        kind: ("no", "yes")[predicts_next({"model_type": kind})] for kind in measured
+    } == measured
 
 
 @pytest.mark.parametrize(

@@ -115,9 +115,8 @@ def test_losses_with_constants_are_those_of_the_models_logits(tokens, decoder, c
         replaced = decoder.logits(jobs.dense(split.batch(torch.tensor([example]))), matrices)[
             0, : len(ids)
         ]
-        expected = cross_entropy(replaced[:-1], ids[1:], reduction="none").tolist()
         assert measured["loss"][measured["example"] == example].tolist() == pytest.approx(
-            expected, rel=1e-5
+            cross_entropy(replaced[:-1], ids[1:], reduction="none").tolist(), rel=1e-5
         )
     assert read_facts(tokens.parent / "run.parquet") == {"kept": 0, "heads": 12, "curve": []}
 
@@ -234,8 +233,7 @@ def test_few_logits_at_once_change_neither_losses_nor_the_gradient_of_a_batch(
             return decoder.replacement(constants, mixing=mixing)
 
         states = StreamedStates(decoder, mixed, probed=False)
-        task = TrainingTask("t", [], objective, states)
-        loss = task.backward([torch.arange(TRAIN)])
+        loss = TrainingTask("t", [], objective, states).backward([torch.arange(TRAIN)])
         batches = [batch.packed.lengths.sum() for batch in objective.scored()]
         losses = objective.outcomes_on(states)["validation"]
         slopes = gate_slopes(decoder, constants, objective, ONE_BATCH)

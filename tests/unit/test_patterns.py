@@ -49,7 +49,6 @@ def column(*keys):
     return head
 
 
-MIXED = 0.8 * column(N - 1) + 0.2 * shifted(1)
 FEW = torch.zeros(N, N)
 FEW[[0, 1, N - 1], 1] = 1
 FEW[2, N - 1] = 1
@@ -96,7 +95,7 @@ RARE = [[0, 1, 2, N - 1], [0, 1, N - 1], [0, 1, N - 1]]
         ),
         # a head can be diagonal in what the separator leaves
         (
-            MIXED,
+            0.8 * column(N - 1) + 0.2 * shifted(1),
             EVERY,
             {"flags": ["diagonal", "mostly_special", "concentrated"], "diagonal_mass": 0.2},
         ),

@@ -19,7 +19,6 @@ from papa.files import read_table
 
 TEXT = {"text": ["a", "b", "c"], "label": ["yes", "no", "yes"]}
 WORDS = {"words": [["a", "b"], ["c"]], "tag": [["X", "Y"], ["Y"]]}
-PAIRS = {"text": ["a", "b"], "other": ["x", "y"]}
 
 
 def task_of(**keys):
@@ -49,8 +48,9 @@ def prepare(tmp_path):
     """Prepare a corpus of two Parquet files and a task `t`; gives the table, and keeps all else as `prepare.made`."""
 
     def run(train, validation=None, class_names=(), corpus=None, **task):
-        splits = {"train": train, "validation": validation or train}
-        files = write_splits(tmp_path, splits, class_names)
+        files = write_splits(
+            tmp_path, {"train": train, "validation": validation or train}, class_names
+        )
         if "words" in train:
             column = {"words": "words"}
             usual = {"label": "tag", "metric": "token_accuracy"}
@@ -64,7 +64,7 @@ def prepare(tmp_path):
     return run
 
 
-def test_the_table_has_texts_labels_subsets_and_clusters_of_the_same_rows(prepare, tmp_path):
+def test_the_table_has_texts_labels_subsets_and_clusters_of_the_same_rows(prepare):
     rows = TEXT | {"kind": ["easy", None, "hard"], "document": [7, 7, 3]}
     table = prepare(
         rows, {"text": ["d"], "label": ["no"], "kind": ["x"], "document": [4]}, subset="kind"
@@ -86,7 +86,6 @@ def test_the_table_has_texts_labels_subsets_and_clusters_of_the_same_rows(prepar
     assert facts["sizes"]["train"] == {"words": 1, "design_effect": 1}
     by_column = prepare(rows, rows, corpus={"cluster": "document"})
     assert by_column.column_names[-1] == "cluster"
-    assert by_column["cluster"].to_pylist() == [0, 0, 1] * 2
     assert prepare.made.facts["sizes"]["train"]["design_effect"] == pytest.approx(5 / 3)
     prepare(rows, corpus={"cluster": 3})
     assert prepare.made.facts["sizes"]["validation"]["design_effect"] == 3
@@ -111,8 +110,9 @@ def table_of_files(folder, files):
     for split, content in files.items():
         paths[split].write_text(content)
     corpus = corpus_of(files={split: str(path) for split, path in paths.items()}, first="text")
-    t = task_of(label="label", subset="kind")
-    return table_of(corpus, folder, t=t, u=task_of(label="label"))
+    return table_of(
+        corpus, folder, t=task_of(label="label", subset="kind"), u=task_of(label="label")
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,6 @@ def test_an_edit_changes_the_digests_of_what_it_changes(
         for column, digest in digests.items()
         if digest != after.facts["digests"][part][column]
     }
-    assert before.path != after.path
     assert before.path != after.path
     assert different == {(part, column) for part in parts for column in changed}
     assert table_of_files(tmp_path, FILES) == before
@@ -181,7 +180,7 @@ def test_settings_that_decide_on_the_table_are_in_its_key(prepare, corpus, task,
     ) == digest
 
 
-def test_a_table_that_exists_is_not_read_again(prepare, monkeypatch, tmp_path):
+def test_a_table_that_exists_is_not_read_again(prepare, monkeypatch):
     prepare(TEXT, metric="accuracy")
     first = prepare.made
     monkeypatch.setattr(preparing, "load_splits", None)
@@ -239,7 +238,7 @@ def test_a_source_that_is_replaced_while_it_is_read_is_refused(monkeypatch, tmp_
     assert not (tmp_path / "data").exists()
 
 
-def test_pairs_and_words_of_all_types_of_strings_and_lists(prepare, tmp_path):
+def test_pairs_and_words_of_all_types_of_strings_and_lists(prepare):
     pairs = {"text": pa.array(TEXT["text"], pa.large_string()), "other": ["x", "y", "z"]}
     prepare(
         pairs | {"label": pa.array(TEXT["label"]).dictionary_encode()}, corpus={"second": "other"}
@@ -284,7 +283,7 @@ def test_labels_go_by_name(prepare, values, class_names, given, expected_names, 
     assert table["label t"].to_pylist() == expected * 2
 
 
-def test_train_limit_is_a_fixed_nested_sample_in_order(prepare, tmp_path):
+def test_train_limit_is_a_fixed_nested_sample_in_order(prepare):
     rows = 97
     train = {"text": [f"text {n}" for n in range(rows)], "label": [n % 2 for n in range(rows)]}
 
@@ -332,7 +331,7 @@ def test_blank_lines_of_running_text_are_left_out(tmp_path):
     [
         ({"text": ["a", "b", "c"]}, {"text": [" b\n", "d", "b", "B"]}, {"first": "text"}, 2),
         (
-            PAIRS,
+            {"text": ["a", "b"], "other": ["x", "y"]},
             {"text": ["a", "b", "x"], "other": ["y", " y", "a"]},
             {"first": "text", "second": "other"},
             1,
@@ -399,9 +398,8 @@ def test_rows_with_the_same_value_share_a_cluster(prepare, train, validation, cl
 
 def test_subsets_are_of_rows_or_of_words(prepare):
     for kinds in ([["easy", ""], ["hard"]], [1, 2]):
-        table = prepare(WORDS | {"kind": kinds}, subset="kind")
         assert (
-            table["subset t"].to_pylist()
+            prepare(WORDS | {"kind": kinds}, subset="kind")["subset t"].to_pylist()
             == [kind if isinstance(kind, list) else str(kind) for kind in kinds] * 2
         )
 
@@ -450,11 +448,6 @@ NO_YES = {"class_names": ["no", "yes"]}
     ("train", "options", "said"),
     [
         (
-            TEXT,
-            {"corpus": {"first": "sentence"}},
-            r"no column 'sentence'; its columns are text, label",
-        ),
-        (
             TEXT | {"text": [1, 2, 3]},
             {},
             r"Column text of .*train-.*parquet contains int64, but it must contain a text",
@@ -463,11 +456,6 @@ NO_YES = {"class_names": ["no", "yes"]}
             TEXT,
             {"corpus": {"first": None, "words": "text"}, "metric": "entity_f1"},
             r"contains string.*list of words",
-        ),
-        (
-            TEXT | {"label": [0.5, 1.0, 2.0]},
-            {},
-            r"Column label .* contains numbers such as 0\.5, but .* no regression",
         ),
         (
             TEXT | {"label": [["x"], ["y"], ["x"]]},
@@ -495,12 +483,6 @@ NO_YES = {"class_names": ["no", "yes"]}
             r"without one label per word in 1 of 2 rows \(counted from 0: 0\)",
         ),
         (TEXT | {"label": ["yes", "", None]}, {}, r"no label in column label .* in 2 of 3"),
-        (TEXT | {"label": [-1, -1, -1]}, {}, r"Column label .* has no labels \(each is -1\)"),
-        (
-            TEXT | {"label": ["-1", "0", "1"]},
-            {},
-            r"has the label -1, which may mean no label, .* in 1 of 3 rows",
-        ),
         (
             WORDS | {"tag": [["X", "None"], ["Y"]]},
             {},
@@ -557,11 +539,6 @@ NO_YES = {"class_names": ["no", "yes"]}
             TEXT | {"kind": ["x", "e\x1bsc", "x"]},
             {"subset": "kind"},
             r"in a subset in column kind in 1 of 3 .*: 1\)",
-        ),
-        (
-            TEXT | {"label": ["yes", "no", "no\x1b!"]},
-            {},
-            r"character in a label in column label in 1 of 3 .* 2\)",
         ),
         (
             TEXT | {"label": ["yes", "b", "yes"]},

@@ -69,8 +69,9 @@ def test_prune_refuses_while_a_run_holds_the_cache(results):
 def registered(cache, folder, host="elsewhere"):
     """A study of another user needs the old file."""
     path = cache / STUDIES / f"{folder.name}.json"
-    files = [f"probe/{NAMES['old']}.parquet"]
-    write_json({"folder": str(folder), "host": host, "files": files}, path)
+    write_json(
+        {"folder": str(folder), "host": host, "files": [f"probe/{NAMES['old']}.parquet"]}, path
+    )
     return path
 
 

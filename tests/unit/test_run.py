@@ -72,8 +72,7 @@ def test_snakemake_is_given_the_workflow_the_config_and_all_further_options(
     assert read.keep_incomplete
     assert read.ignore_incomplete
     assert ("--cores" in given[0]) == ("profile" not in words)
-    said = refusal("run", "mine.yaml", "--cores", "0")
-    assert "must be all, or a whole number" in said
+    assert "must be all, or a whole number" in refusal("run", "mine.yaml", "--cores", "0")
 
 
 @pytest.mark.parametrize(
@@ -170,5 +169,6 @@ def test_plan_takes_the_keys_that_run_takes(here):
     assert changed["device"] == "cuda", "an option --device that is not given replaces nothing"
     for wrong, command in product(["margin", "run.tasks=[a]"], ["plan", "run"]):
         assert "must be KEY=VALUE" in refusal(command, "mine.yaml", "--config", wrong)
-    said = refusal("plan", "mine.yaml", "--config", "margn=1")
-    assert "The config has an unknown key margn" in said
+    assert "The config has an unknown key margn" in refusal(
+        "plan", "mine.yaml", "--config", "margn=1"
+    )

@@ -35,8 +35,7 @@ def test_a_corrected_claim_passes_the_closed_test(seed):
         np.maximum.accumulate(chance.uniform(0, 0.04, size) ** 1.5).tolist()
         for size in (3, 1, 2, 3)
     ]
-    corrected = corrected_p_values(sequences)
-    passes = [[p < ERROR for p in values] for values in corrected]
+    passes = [[p < ERROR for p in values] for values in corrected_p_values(sequences)]
     assert passes == [
         [closed(sequences, place, number) for number in range(len(values))]
         for place, values in enumerate(sequences)

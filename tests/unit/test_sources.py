@@ -231,8 +231,9 @@ NUMBERS = r"contains numbers such as 3\.8, but papa predicts classes and has no 
     ],
 )
 def test_labels_mean_the_same_in_files_of_every_form(tmp_path, form, labels, listed, said):
-    file = rows_of(tmp_path / f"a.{form}", [{"text": "a", "label": label} for label in labels])
-    columns = read_file(file)
+    columns = read_file(
+        rows_of(tmp_path / f"a.{form}", [{"text": "a", "label": label} for label in labels])
+    )
     if said:
         with input_error(said):
             columns.classes("label", listed, None)

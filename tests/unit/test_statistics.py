@@ -92,8 +92,9 @@ def test_the_variance_of_two_ways_is_the_classical_one():
     assert spread.estimate([1.0]).variance == pytest.approx((4 + 18 - 3) / 12)
     # two seeds that only differ in their effect on examples: the sum is less than what only examples explain
     swapped = np.array([[5.0, 7.0, 6.0, 2.0], [7.0, 5.0, 2.0, 6.0]])
-    variance = spread_of(swapped[None, None]).estimate([1.0]).variance
-    assert variance == pytest.approx(swapped.mean(0).var(ddof=1) / 4)
+    assert spread_of(swapped[None, None]).estimate([1.0]).variance == pytest.approx(
+        swapped.mean(0).var(ddof=1) / 4
+    )
 
 
 def test_the_variance_of_three_ways_is_unbiased():

@@ -80,8 +80,9 @@ def test_a_handler_imports_nothing():
 
 def started(work):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    return subprocess.Popen([sys.executable, "-c", work], env=environment, **pipes)
+    return subprocess.Popen(
+        [sys.executable, "-c", work], env=os.environ | {"PYTHONPATH": str(REPOSITORY)}, **pipes
+    )
 
 
 def stopped(work, *signals):

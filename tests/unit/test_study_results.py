@@ -46,8 +46,7 @@ def test_tables_are_those_in_the_folder(study, loaded):
     assert loaded.claims == claims
     assert "11 of 600 rows" in str(loaded.claims)
     assert str(loaded.claims).startswith(" ".join(claims["sentences"]))
-    outcomes = read_table(study.folder / "tables/outcomes.parquet").to_pandas()
-    assert loaded.outcomes.equals(outcomes)
+    assert loaded.outcomes.equals(read_table(study.folder / "tables/outcomes.parquet").to_pandas())
     assert loaded.page == study.folder / "report/index.html"
     reliances = loaded.reliance[loaded.reliance["subset"].isna()].set_index(["line", "task"])[
         "reliance"
@@ -129,14 +128,13 @@ def test_notes_on_data_are_cut_texts_and_f1_of_the_more_frequent_class(cut, list
     assert bool(said) == bool(expected)
 
 
-def test_a_saved_study_needs_nothing_else(study, loaded, tmp_path):
+def test_a_saved_study_needs_nothing_else(loaded, tmp_path):
     page = loaded.save(tmp_path / "saved")
     assert page == tmp_path / "saved/report/index.html"
     assert page.read_text() == loaded.page.read_text()
     with input_error("saved exists"):
         loaded.save(tmp_path / "saved")
-    moved = shutil.move(tmp_path / "saved", tmp_path / "moved")
-    again = papa.load(moved)
+    again = papa.load(shutil.move(tmp_path / "saved", tmp_path / "moved"))
     assert again.summary.equals(loaded.summary)
     assert again.heads.equals(loaded.heads)
     assert again.claims == loaded.claims

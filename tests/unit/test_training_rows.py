@@ -97,8 +97,9 @@ def test_over_corpora_the_variance_between_samples_is_without_that_of_their_seed
         ([1, -1, 1, -1], sum(of_rows) - sum(of_seeds)),
         ([1, -1, 0, 0], of_rows[0]),  # of a single corpus, nothing is subtracted
     ):
-        found = both.estimate(weights).variance
-        assert found == pytest.approx(plain.estimate(weights).variance + expected)
+        assert both.estimate(weights).variance == pytest.approx(
+            plain.estimate(weights).variance + expected
+        )
 
 
 def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(tiny, corpus, data, metric, loaded):

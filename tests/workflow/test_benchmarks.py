@@ -56,8 +56,9 @@ def test_both_sides_are_compared_and_do_the_same_work(tmp_path, model):
         sentences = [f"the {WORDS[row % len(WORDS)]} runs,{row % 2}" for row in range(number)]
         (tmp_path / f"{split}.csv").write_text("\n".join(["sentence,label", *sentences]) + "\n")
     (work := tmp_path / "work").mkdir()
-    arguments = argparse.Namespace(rows=17, epochs=2, threads=1, model=model, mirror=None)
-    comparison = InOneProcess(work, arguments)
+    comparison = InOneProcess(
+        work, argparse.Namespace(rows=17, epochs=2, threads=1, model=model, mirror=None)
+    )
     files = {split: str(tmp_path / f"{split}.csv") for split in ("train", "validation")}
     comparison.settings |= {
         "corpus": {"files": files, "first": "sentence", "train_limit": 17},

@@ -59,8 +59,9 @@ def test_a_decoder_goes_through_the_workflow(workflow):
     assert (direct["seeds"] == 1).all()
     assert direct.query("metric == 'log_likelihood'")["half_width"].notna().all()
     assert set(direct["metric"]) == {"log_likelihood", "perplexity"}
-    runs = read_table(results / "tables/runs.parquet").to_pandas().query("task == 'next'")
-    assert set(runs["seed"]) == {0}
+    assert set(
+        read_table(results / "tables/runs.parquet").to_pandas().query("task == 'next'")["seed"]
+    ) == {0}
     claims = json.loads((results / "tables/claims.json").read_text())
     assert "next" in str(claims["sentences"])
     assert "based on 2 seeds" in claims["notes"][0]

@@ -481,8 +481,7 @@ def test_a_run_with_nothing_to_do_makes_its_plan_that_of_its_folder_again(monkey
     run_here(Plan(study, Path("results/walk")))
     Plan(other, Path("results/walk")).write()
     assert unneeded(Path("results"))
-    again = planned(with_keys(CONFIG, {"run.seeds": [1]}), workflow_of())
-    assert not again.plan.missing
+    assert not planned(with_keys(CONFIG, {"run.seeds": [1]}), workflow_of()).plan.missing
     assert not unneeded(Path("results"))
 
 
@@ -534,8 +533,7 @@ def test_the_report_follows_names_and_deleted_files():
     paths = {"a": {"path": "models/tiny"}, "b": {"path": "models/other"}}
     assert finish(with_keys(CONFIG, keys | {"models": paths}), Path("s")) is None
     swapped = with_keys(CONFIG, keys | {"models": {"a": paths["b"], "b": paths["a"]}})
-    rules = [batch.rule for batch in plan_of(swapped, Path("s")).missing]
-    assert rules == ["report"]
+    assert [batch.rule for batch in plan_of(swapped, Path("s")).missing] == ["report"]
     assert finish(swapped, Path("s")) is finish(swapped, Path("fresh")) is None
     expected = tables_in(Path("fresh"))
     assert tables_in(Path("s")) == expected

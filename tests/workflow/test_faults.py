@@ -339,8 +339,7 @@ def test_a_strange_machine(computed, tmp_path, monkeypatch):
         [*(mounted if can_mount else []), *command], **study.settings(), capture_output=True
     )
     assert process.returncode == 0, process.stdout + process.stderr
-    said = " ".join(process.stdout.split())
-    assert "Nothing is claimed" in said
+    assert "Nothing is claimed" in " ".join(process.stdout.split())
     assert process.stdout.endswith("report/index.html\n")
     same_results(computed.folder / "results", tmp_path / "elsewhere/results")
 
@@ -382,8 +381,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(fresh, fresh_copy, t
     undisturbed.compute(config)
     command = ("--cores", "2", "--configfile", fresh_copy.write(config))
     checkpoints = fresh_copy.folder / "papa/method/checkpoints.py"
-    code = checkpoints.read_text()
-    checkpoints.write_text(code.replace("SECONDS = 600.0", "SECONDS = 0.0"))
+    checkpoints.write_text(checkpoints.read_text().replace("SECONDS = 600.0", "SECONDS = 0.0"))
     for _ in range(KILLS):
         begun = time.time()
         running = fresh_copy.started(*command)

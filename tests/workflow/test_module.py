@@ -44,8 +44,7 @@ def study(tmp_path):
     study = Copy(tmp_path / "study")
     study.folder.mkdir()
     write_inputs(study.folder)
-    changes = {"run.tasks": ["animals"], "run.fractions": ["0"], "floors": []}
-    config = with_keys(CONFIG, changes)
+    config = with_keys(CONFIG, {"run.tasks": ["animals"], "run.fractions": ["0"], "floors": []})
     study.write({"attention": config}, "study.yaml")
     snakefile = SNAKEFILE.format(snakefile=papa.folder / "workflow/Snakefile")
     (study.folder / "Snakefile").write_text(snakefile)

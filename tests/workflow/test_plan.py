@@ -74,8 +74,7 @@ def with_long_texts(text, runs, **rows):
 def test_jobs_are_those_of_the_study(planned):
     study = planned(CONFIG, "--cores", "3")
     rules = [batch.rule for batch in Plan(config_of(CONFIG), "results/tiny", save=False).missing]
-    numbers = {name: stage["jobs"] for name, stage in stages_of(study).items()}
-    assert numbers == Counter(rules)
+    assert {name: stage["jobs"] for name, stage in stages_of(study).items()} == Counter(rules)
     assert study["total"]["jobs"] == len(rules)
     assert study["cores"] == 3
     assert not study["problems"]
@@ -104,8 +103,9 @@ def test_disk_follows_from_rows_words_and_sizes(planned):
     config["corpora"]["sentences"]["train_limit"] = 1_000
     assert planned(config)["total"]["disk_mb"] == pytest.approx(3_000 * 13 * 48 / 10**6)
     config["run"] |= {"constants": ["average", "mean-output"], "fractions": ["0"]}
-    stages = stages_of(planned(config))
-    assert stages["average"]["disk_mb"] == pytest.approx(12 * 2 * (2 * 13**2 + 13 * 8) / 10**6)
+    assert stages_of(planned(config))["average"]["disk_mb"] == pytest.approx(
+        12 * 2 * (2 * 13**2 + 13 * 8) / 10**6
+    )
 
 
 def test_memory_is_that_of_the_largest_job_of_a_stage(planned, monkeypatch):

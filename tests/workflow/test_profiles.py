@@ -112,8 +112,9 @@ def test_jobs_ask_for_memory_and_walltime(computed_copy):
     ],
 )
 def test_refusals_are_one_line_without_traceback(fresh, arguments, message):
-    refused = with_keys(CONFIG, {"corpora.words.files.train": "data/nowhere.jsonl"})
-    fresh.write(refused, "refused.yaml")
+    fresh.write(
+        with_keys(CONFIG, {"corpora.words.files.train": "data/nowhere.jsonl"}), "refused.yaml"
+    )
     (fresh.folder / "twice.yaml").write_text("name: a\nname: b\n")
     process = fresh.snakemake("-n", "--quiet", "host", *arguments)
     assert process.returncode == 1

@@ -24,6 +24,7 @@ from papa.config.margin import POINTS, Margin, margin_for, unit_of
 from papa.config.measures import frequent_class
 from papa.config.settings import RUN, Config
 from papa.config.variant import Constant
+from papa.data.layout import WITHOUT_GAPS
 from papa.errors import count
 from papa.results.outcomes import ALL, ORIGINALS, Sample, Setting, TaskOutcomes, is_probed
 from papa.results.phrases import (
@@ -79,6 +80,11 @@ TOGETHER = "all tested tasks"
 """The names of several tasks in the tables of what is lost and of claims."""
 CUT_SHARE = 0.01
 """A note says that texts were cut, or have only unknown tokens, if more than this share was or has."""
+
+GAPS_NOTE = (
+    "Tokens have fixed slots, with gaps before separators, as in the paper, also for the original. `layout: natural` "
+    "has no gaps, as in pretraining."
+)
 
 CLAIMS_NOTE = (
     f"Reliance is averaged over the tasks to which attention contributes significantly. {ABOVE_ALL}"
@@ -312,7 +318,7 @@ def data_notes(
     rows: pd.DataFrame,
     laid_out: Mapping[tuple[str, str], Row],
 ) -> list[str]:
-    """Return notes on a study's data: leaked rows, cut or unknown texts, and F1 of the more frequent class.
+    """Return notes on a study's data: leaked rows, cut or unknown texts, gaps, and F1 of the more frequent class.
 
     Args:
         config: the config of the study.
@@ -350,6 +356,8 @@ def data_notes(
         ),
     }
     notes = [note.format("; ".join(found)) for note, found in sentences.items() if found]
+    if not rows["style"].dropna().isin(WITHOUT_GAPS).all():
+        notes.append(GAPS_NOTE)
     return [*notes, *filter(None, dict.fromkeys(frequent))]
 
 

@@ -113,6 +113,7 @@ def test_notes_on_data_are_cut_texts_and_f1_of_the_more_frequent_class(cut, list
         "rows_validation": 100,
         "cut_train": cut[0],
         "cut_validation": cut[1],
+        "style": "natural",
     }
     rows = [
         {"main": True, "task": name, "title": name.upper(), "model": "m", "metric": "f1"} | sizes
@@ -126,6 +127,9 @@ def test_notes_on_data_are_cut_texts_and_f1_of_the_more_frequent_class(cut, list
     said = " ".join(data_notes(config, facts, pd.DataFrame(rows), laid_out))
     assert expected in said
     assert bool(said) == bool(expected)
+    rows[0]["style"] = "paper"
+    notes = data_notes(config, facts, pd.DataFrame(rows), laid_out)
+    assert any("Tokens have fixed slots" in note for note in notes)
 
 
 def test_a_saved_study_needs_nothing_else(loaded, tmp_path):

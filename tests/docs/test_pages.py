@@ -97,6 +97,17 @@ def test_entities_on_the_page_of_results_are_those_that_were_measured():
         assert re.search(rf"\({points}( points)?, {interval}, of ", page), points
 
 
+def test_tokens_on_the_page_of_decoders_are_those_that_were_measured():
+    tables = [
+        text_of("docs/decoders.md"),
+        text_of("docs/measured/gemma_128/tables/tokens_without_unk.md"),
+    ]
+    shown, measured = (set(table.replace("−", "-").splitlines()) for table in tables)
+    rows = [line.split(" | ") for line in measured if "%" in line]
+    expected = {" | ".join([f"| {row[2]}", *row[4:8], row[9]]) for row in rows}
+    assert len(shown & expected) == 5
+
+
 def quoted(page):
     """The quotes on a page that are conclusions, each on one line."""
     quotes = re.findall(r"(?:^> .*\n)+", text_of(page), re.MULTILINE)

@@ -16,7 +16,7 @@ import yaml
 from jinja2 import BaseLoader, Environment, StrictUndefined
 
 from papa import __version__
-from papa.files import opened_table, read_provenance
+from papa.files import opened_table
 from papa.results.finished import Finished
 from papa.results.heads_map import head_maps
 from papa.results.outcomes import ALL
@@ -149,13 +149,13 @@ def _on_a_line(value: object) -> str:
 
 
 def _models_table(finished: Finished) -> Table:
-    """Return a table with every model's origin and the versions of libraries."""
+    """Return a table with every model's origin and the versions of libraries, with which the study was made."""
+    packages = {name: ", ".join(used) for name, used in sorted(finished.packages.items())}
     rows = []
     for name in dict.fromkeys(model for model, _ in finished.config.pairs):
         model = finished.config.models[name]
-        made = read_provenance(finished.of_stage("probe", "probe_encoder", model=name)[0].output)
         row = {"model": name, "hub id": model.hub or "a folder", "revision": model.revision or ""}
-        rows.append(row | (dict(sorted(made.packages.items())) if made else {}))
+        rows.append(row | packages)
     table = used_columns(pd.DataFrame(rows).fillna(""))
     return Table("", table, len(rows[0]))
 

@@ -198,6 +198,15 @@ def data_free_matrix(kind: str, slots: int) -> Tensor:
     return normalize(matrices[kind], p=1, dim=-1)
 
 
+def _is_attention(mean: Tensor) -> bool:
+    """Whether all values are in [0, 1], except for rounding."""
+    if not mean.numel():
+        return True
+    low, high = mean.aminmax()
+    # false for nan
+    return bool(low >= -MEAN_TOLERANCE and high <= 1 + MEAN_TOLERANCE)
+
+
 def _read(path: PathLike, names: Sequence[str]) -> tuple[Constants, Tensor]:
     """Read averages and their mean; sum and count stay empty unless they are among `names`."""
     if not Path(path).exists():
@@ -219,10 +228,8 @@ def _read(path: PathLike, names: Sequence[str]) -> tuple[Constants, Tensor]:
         raise damaged(path, f"contains no averages made by papa ({first_line(error)})") from error
     tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
     mean = tensors["mean"]
-    if mean.numel() and not outputs:
-        low, high = mean.aminmax()
-        if not (low >= -MEAN_TOLERANCE and high <= 1 + MEAN_TOLERANCE):
-            raise damaged(path, "is damaged (a mean of attention is not in [0, 1])")
+    if not (outputs or _is_attention(mean)):
+        raise damaged(path, "is damaged (a mean of attention is not in [0, 1])")
     about = {key: str(value) for key, value in facts.items()}
     sums, counts = (tensors.get(name, torch.empty(0)) for name in ("sum", "count"))
     return Constants(sums, counts, examples, about, kind), mean

@@ -438,17 +438,7 @@ def notes_of(claims: pd.DataFrame, tasks: pd.DataFrame) -> list[str]:
     if len(without):
         on = "" if len(without) == len(tasks) else f" on {_and(without)}"
         notes.append(f"Intervals{on} do not cover the choice of training rows.")
-    several = tasks[tasks["floors"].str.contains(", ")]
-    if len(several):
-        scores = "; ".join(texts("{} on {}".format, several, "floors", "name"))
-        notes.append(
-            f"Claims must hold against every floor: {scores}. What attention contributes is measured against the "
-            "highest floor. Its interval covers all floors, so it may be lopsided."
-        )
-    guesses = tasks.dropna(subset="guess")
-    if len(guesses):
-        scores = "; ".join(texts("{:.3f} on {}".format, guesses, "guess", "name"))
-        notes.append(f"A blind guess replaces the floors that score lower: {scores}.")
+    notes += _floor_notes(tasks)
     clusters = tasks.dropna(subset="clusters")
     if len(clusters):
         units = texts("{:,} on {}".format, clusters, "clusters", "name")
@@ -469,6 +459,23 @@ def notes_of(claims: pd.DataFrame, tasks: pd.DataFrame) -> list[str]:
             notes.append(f"{corrected}: {_clauses(rows, 'task', 'on')}.")
     if (claims["reliance"].round(2) > 1).any():
         notes.append(ABOVE_ALL)
+    return notes
+
+
+def _floor_notes(tasks: pd.DataFrame) -> list[str]:
+    """Return notes on the scores of several floors, and on guesses that replace floors."""
+    notes = []
+    several = tasks[tasks["floors"].str.contains(", ")]
+    if len(several):
+        scores = "; ".join(texts("{} on {}".format, several, "floors", "name"))
+        notes.append(
+            f"Claims must hold against every floor: {scores}. What attention contributes is measured against the "
+            "highest floor. Its interval covers all floors, so it may be lopsided."
+        )
+    guesses = tasks.dropna(subset="guess")
+    if len(guesses):
+        scores = "; ".join(texts("{:.3f} on {}".format, guesses, "guess", "name"))
+        notes.append(f"A blind guess replaces the floors that score lower: {scores}.")
     return notes
 
 

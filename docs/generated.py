@@ -242,15 +242,13 @@ def result_table() -> str:
         best = max(map(float, floors))
         printed = [round(100 * (float(original) - score)) for score in (float(averages), best)]
         *_, lost, contributed, reliance = measured[task]
-        amounts = f"{lost.split()[0]} of {contributed.split()[0]}"
-        known = reliance if "%" in reliance else "contribution not significant"
-        cells = [
-            f"{TASKS[task]} ({task})",
-            "{} of {}".format(*printed),
-            share,
-            amounts,
-            known,
-        ]
+        points = lost.split()[0]
+        most = contributed.split()[0]
+        # "1.0 of 0.2" would look like a mistake
+        measured_here = [f"{points} of {most}", reliance]
+        if "%" not in reliance:
+            measured_here = [points, f"contribution ({most}) not significant"]
+        cells = [f"{TASKS[task]} ({task})", "{} of {}".format(*printed), share, *measured_here]
         lines.append(f"| {' | '.join(cells)} |".replace("(-", "(−"))
     return "\n".join(lines)
 

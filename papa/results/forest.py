@@ -78,11 +78,11 @@ def _table(rows: pd.DataFrame) -> Table:
         "" if pd.isna(row["metric"]) else metric_name(row["metric"], row["positive"])
         for row in rows.to_dict("records")
     ]
-    scores = rows[[*SCORES]].map(lambda score: "" if pd.isna(score) else f"{score:.3f}")
-    text = text.join(scores.rename(columns=floor_name)).join(effect_texts(rows))
     hidden = [] if rows["line"].nunique() > 1 else ["line"]
-    text = used_columns(text.drop(columns=hidden))
-    return Table("", text, list(text).index("original"))
+    names = used_columns(text.drop(columns=hidden))
+    scores = rows[[*SCORES]].map(lambda score: "" if pd.isna(score) else f"{score:.3f}")
+    text = names.join(scores.rename(columns=floor_name)).join(effect_texts(rows))
+    return Table("", text, names.shape[1])
 
 
 def effects_of(rows: pd.DataFrame, claims: pd.DataFrame) -> pd.DataFrame:

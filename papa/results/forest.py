@@ -64,7 +64,7 @@ def reliance(finished: Finished) -> Section | None:
         TITLE,
         rows,
         COLUMNS,
-        [_table(rows)],
+        [table_of(rows)],
         effects_note(finished.covered),
         chart=figure_of(rows, finished.config.margin[0]),
         alternative=f"{TITLE}. {_in_words(rows)}",
@@ -72,7 +72,8 @@ def reliance(finished: Finished) -> Section | None:
     )
 
 
-def _table(rows: pd.DataFrame) -> Table:
+def table_of(rows: pd.DataFrame) -> Table:
+    """Return the table of what is lost; columns of names that say nothing are left out."""
     text = rows[["line", "task", "subset"]].fillna("").astype("str")
     text["metric"] = [
         "" if pd.isna(row["metric"]) else metric_name(row["metric"], row["positive"])

@@ -9,7 +9,7 @@ import pytest
 from builders import frame_of, grid_view, summary_row
 
 from papa.results.claims import CLAIM_COLUMNS
-from papa.results.forest import AXIS, MEAN, effects_of, figure_of, reliance
+from papa.results.forest import AXIS, MEAN, effects_of, figure_of, reliance, table_of
 from papa.results.grids import GRID_COLUMNS
 
 
@@ -137,3 +137,10 @@ def test_every_interval_is_drawn_and_cut_by_a_mark_at_the_edge(lines):
     else:
         assert headings[:4] == [MEAN, None, "C", None]
         assert [point["label"] for point in points[:2]] == ["line 0", "line 1"]
+
+
+def test_a_study_without_originals_has_a_table():
+    rows = effects_of(*found([NO_SHARE])).assign(original=math.nan)
+    table = table_of(rows)
+    assert "constants" in table.header
+    assert len(table.rows) == len(rows)

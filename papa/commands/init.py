@@ -99,7 +99,7 @@ def start(
     # a config that `papa run` would refuse must not be written
     config_of(yaml.safe_load(text))
     _write(path, text, data)
-    shown = "line files columns slots metric reasons notes".split()
+    shown = ["line", "files", "columns", "slots", "metric", "reasons", "notes"]
     files = data.files.items()
     return {
         "config": str(path),

@@ -49,7 +49,16 @@ RUN = "scores_by_heads_replaced"  # the name of the table and figure of `run`; o
 
 RESERVED = (
     RUN,
-    *"runs summary claims outcomes heads reliance stability score_and_drop published patterns".split(),
+    "runs",
+    "summary",
+    "claims",
+    "outcomes",
+    "heads",
+    "reliance",
+    "stability",
+    "score_and_drop",
+    "published",
+    "patterns",
 )
 """The names of tables that papa writes, which no grid can have."""
 
@@ -67,7 +76,7 @@ ADVICE = {
 SPLITS = ("train", "validation")
 
 OF_MACHINES = dict.fromkeys(
-    "hub_mirror device threads token_budget keep_hidden_states".split(), True
+    ["hub_mirror", "device", "threads", "token_budget", "keep_hidden_states"], True
 ) | {"models": {"__all__": {"path", "package"}}}
 """Keys that may differ from machine to machine; no result depends on them, beyond rounding."""
 

@@ -61,7 +61,7 @@ from papa.results.table import (
 from papa.results.views import GridView, rows_of
 
 CLAIM_COLUMNS = dict.fromkeys(
-    "grid line model constant order fraction task metric positive".split(),
+    ["grid", "line", "model", "constant", "order", "fraction", "task", "metric", "positive"],
     "string",
 )
 CLAIM_COLUMNS |= dict.fromkeys(("replaced", "heads", "tasks", "averaged", "claims"), "int64")
@@ -173,7 +173,7 @@ def _steps_of_line(rows: pd.DataFrame, samples: Samples) -> pd.DataFrame:
     """Return a row for each number of replaced heads of a line."""
     steps = rows.drop_duplicates("replaced").set_index("replaced").sort_index()
     order = next(iter(rows["order"].dropna()), None)
-    columns = "grid line model constant fraction heads".split()
+    columns = ["grid", "line", "model", "constant", "fraction", "heads"]
     orders = [
         len(samples[row["model"], row["task"]].runs_of(row["setting"]))
         for _, row in rows.iterrows()

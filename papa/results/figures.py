@@ -246,7 +246,7 @@ def _points(frame: pd.DataFrame) -> pd.DataFrame:
     `replaced`, shifted by a few pixels if there are error bars. Intervals are cut at the metric's range.
     """
     rows = frame[frame["main"] & frame["mean"].notna()]
-    columns = "line model task title metric positive subset fraction mean".split()
+    columns = ["line", "model", "task", "title", "metric", "positive", "subset", "fraction", "mean"]
     points = rows[[*columns, *FLOOR_WORDS]]
     several = rows["heads"].nunique() > 1
     share = 1 - rows["kept"] / rows["heads"]

@@ -28,7 +28,18 @@ from papa.results.summary import is_main, read_summary
 from papa.results.views import grid_views, rows_of
 from papa.stages import Average
 
-CURVE_COLUMNS = "model task constant order fraction kept heads mean low high".split()
+CURVE_COLUMNS = [
+    "model",
+    "task",
+    "constant",
+    "order",
+    "fraction",
+    "kept",
+    "heads",
+    "mean",
+    "low",
+    "high",
+]
 CURVE_COLUMNS += ["trivial", "context_free", "status", *LOST, *CONTRIBUTED, *RELIANCE]
 AVERAGES = "averages"
 """The folder of a saved study's averages."""

@@ -83,7 +83,7 @@ def summary_of(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     defined = ((original["low"] > 0) | (original["high"] < 0)) & has_drop(rows["metric"])
     drop = (original["mean"] - rows["mean"]) / original["mean"].abs()
     rows["relative_drop"] = drop.where(defined)
-    by = "model task fraction constant order metric subset".split()
+    by = ["model", "task", "fraction", "constant", "order", "metric", "subset"]
     rows = rows.sort_values(by, key=_sort_key, kind="stable")
     return rows[list(SUMMARY_COLUMNS | RECIPE_COLUMNS)].reset_index(drop=True)
 

@@ -191,7 +191,7 @@ def test_code_in_a_config(tmp_path, trap, text):
 
 BANNED = """eval exec compile __import__ os.system os.popen yaml.full_load yaml.unsafe_load np.load numpy.load
     pd.read_pickle pandas.read_pickle""".split()
-PICKLING = {*"pickle cPickle cloudpickle dill joblib marshal shelve".split()}
+PICKLING = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 NEEDED = {"yaml.load": {"Loader": "CarefulLoader"}, "torch.load": {"weights_only": "True"}}
 HARMLESS = {"shell": "False", "allow_pickle": "False", "trust_remote_code": "False"}
 

@@ -253,44 +253,59 @@ def result_table() -> str:
     return "\n".join(lines)
 
 
+MEASURED = {"MPNet (so far)": "mpnet_", "Gemma 3 270M": "gemma_128"}
+"""What the folders of measured studies of a model begin with, by the title of the model's panel."""
+
+
 def points() -> str:
-    """Draw what is lost, of what attention contributes, in points, for models of base size and for MiniLM."""
-    rows = pd.concat([reliances()["published"], pd.DataFrame([of_mpnet()])])
-    rows[list(AMOUNTS)] *= 100
-    rows = rows.replace([math.inf, -math.inf], math.nan)
-    titles = {
-        "RoBERTa BASE": "RoBERTa BASE (the paper)",
-        "MPNet": "MPNet (so far)",
-        "MiniLM": "MiniLM",
-    }
-    panels = [_panel(rows[rows["line"].eq(model)], title) for model, title in titles.items()]
-    chart = alt.hconcat(*panels, spacing=16).resolve_scale(x="shared", y="shared")
-    return vlc.vegalite_to_svg(styled(chart).to_json())
-
-
-def of_mpnet() -> dict[str, object]:
-    """The row of MPNet, from the table of its measured study."""
-    [[task, _, original, averages, floor, *amounts, reliance]] = _cells(
-        "results.md", "| NER | Entity F1 | 0.868"
+    """Draw what is lost, of what attention contributes: points of encoders, and nats of a decoder."""
+    rows = reliances()["published"]
+    paper = _panel(_in_points(rows[rows["line"].eq("RoBERTa BASE")]), "RoBERTa BASE (the paper)")
+    minilm = _panel(_in_points(rows[rows["line"].eq("MiniLM")]), "MiniLM")
+    mpnet, gemma = (pd.DataFrame(_measured_rows(title)) for title in MEASURED)
+    known = alt.vconcat(
+        _panel(_in_points(mpnet), "MPNet (so far)"),
+        _panel(gemma, "Gemma 3 270M", unit="nats per token", most=2.6),
+        spacing=16,
     )
-    row = _row("MPNet", task, original, averages, floor, reliance)
-    for name, cell in zip(("lost", "contributed"), amounts, strict=True):
-        _, *ends = (float(number) / 100 for number in re.findall(NUMBERS, cell))
-        row |= dict(zip((f"{name}_low", f"{name}_high"), ends, strict=True))
-    return row
+    return vlc.vegalite_to_svg(styled(alt.hconcat(paper, known, minilm, spacing=16)).to_json())
 
 
-def _panel(rows: pd.DataFrame, title: str) -> alt.LayerChart:
+def _in_points(rows: pd.DataFrame) -> pd.DataFrame:
+    scaled = rows.copy()
+    scaled[list(AMOUNTS)] *= 100
+    return scaled.replace([math.inf, -math.inf], math.nan)
+
+
+def _measured_rows(title: str) -> list[dict[str, object]]:
+    """The rows of a model, one for each task, from the tables of its measured studies."""
+    rows = []
+    for study in sorted((DOCS / "measured").glob(f"{MEASURED[title]}*")):
+        page = f"measured/{study.name}/tables/reliance.md"
+        [[task, _, original, averages, floor, *amounts, reliance]] = _cells(page, "| --- |")[1:]
+        row = _row(title, task, original, averages, floor, reliance)
+        unit = 1 if "nats" in amounts[0] else 100
+        for name, cell in zip(("lost", "contributed"), amounts, strict=True):
+            numbers = [float(number) / unit for number in re.findall(NUMBERS, cell)]
+            row |= dict(zip((name, f"{name}_low", f"{name}_high"), numbers, strict=True))
+        rows.append(row)
+    return rows
+
+
+def _panel(
+    rows: pd.DataFrame, title: str, unit: str = "points", most: float = 42
+) -> alt.LayerChart:
     """A grey bar for what attention contributes to a task, and a blue one with its interval for what is lost."""
     task = alt.Y("task:N", sort=[*TASKS], title=None, axis=alt.Axis(ticks=False, domain=False))
     base = alt.Chart(inline(rows)).encode(y=task)
     axis = alt.Axis(grid=False, tickCount=5)
+    scale = alt.Scale(domain=[0, most], nice=False)
     contributed = base.mark_bar(height=15, color="#c9ced6").encode(
-        x=alt.X("contributed:Q", title="points", axis=axis)
+        x=alt.X("contributed:Q", title=unit, axis=axis, scale=scale)
     )
     lost = base.mark_bar(height=7, color=COLORS[0]).encode(x="lost:Q")
     interval = base.mark_rule(strokeWidth=1.6).encode(x="lost_low:Q", x2="lost_high:Q")
-    digits = "0" if "paper" in title else ".1f"
+    digits = "0" if "paper" in title else ".1f" if unit == "points" else ".2f"
     amounts = f"format(datum.lost, '{digits}') + ' of ' + format(datum.contributed, '{digits}')"
     end = "max(datum.contributed, datum.lost)"
     words = (

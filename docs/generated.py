@@ -253,7 +253,7 @@ def result_table() -> str:
     return "\n".join(lines)
 
 
-MEASURED = {"MPNet (so far)": "mpnet_", "Gemma 3 270M": "gemma_128"}
+STUDIES = {"MPNet (so far)": "mpnet_", "Gemma 3 270M": "gemma_128"}
 """What the folders of measured studies of a model begin with, by the title of the model's panel."""
 
 
@@ -262,7 +262,7 @@ def points() -> str:
     rows = reliances()["published"]
     paper = _panel(_in_points(rows[rows["line"].eq("RoBERTa BASE")]), "RoBERTa BASE (the paper)")
     minilm = _panel(_in_points(rows[rows["line"].eq("MiniLM")]), "MiniLM")
-    mpnet, gemma = (pd.DataFrame(_measured_rows(title)) for title in MEASURED)
+    mpnet, gemma = (pd.DataFrame(_measured_rows(title)) for title in STUDIES)
     known = alt.vconcat(
         _panel(_in_points(mpnet), "MPNet (so far)"),
         _panel(gemma, "Gemma 3 270M", unit="nats per token", most=2.6),
@@ -280,7 +280,7 @@ def _in_points(rows: pd.DataFrame) -> pd.DataFrame:
 def _measured_rows(title: str) -> list[dict[str, object]]:
     """The rows of a model, one for each task, from the tables of its measured studies."""
     rows = []
-    for study in sorted((DOCS / "measured").glob(f"{MEASURED[title]}*")):
+    for study in sorted(MEASURED.glob(f"{STUDIES[title]}*")):
         page = f"measured/{study.name}/tables/reliance.md"
         [[task, _, original, averages, floor, *amounts, reliance]] = _cells(page, "| --- |")[1:]
         row = _row(title, task, original, averages, floor, reliance)

@@ -66,7 +66,8 @@ class DataSet:
         notes: sentences about validation texts, and about held-out and dropped rows.
         unwritten: rows of those splits whose files have to be written.
         examples: examples of all splits by which slots are chosen, each a text, the two texts of a pair, or the words
-            of a list; none for running text.
+            of a list; none for running text in which lines are empty.
+        blocks: whether texts are joined and cut into blocks.
     """
 
     files: dict[str, str]
@@ -80,6 +81,12 @@ class DataSet:
     notes: Sequence[str] = ()
     unwritten: Mapping[str, Columns] = field(default_factory=dict)
     examples: Rows = ()
+    blocks: bool = False
+
+    @property
+    def running(self) -> bool:
+        """Whether the texts have no labels."""
+        return "label" not in self.columns
 
     @property
     def line(self) -> str:
@@ -96,6 +103,8 @@ class DataSet:
     def fitted(self, facts: Facts, folder: PathLike | None, slots: int | None = None) -> DataSet:
         """Return the data set with its slots, and with the metric of a decoder if the model is one.
 
+        Running text is cut into blocks, unless a decoder reads it and its texts are short: then each is an example.
+
         Args:
             facts: the content of the model's config.json; empty if it is unknown.
             folder: the folder of the model, whose tokenizer counts tokens; None if it is not on this machine.
@@ -105,8 +114,8 @@ class DataSet:
 
         metric = self.metric
         reasons = dict(self.reasons)
-        notes = list(self.notes)
-        if "label" not in self.columns and predicts_next(facts):
+        decoder = self.running and predicts_next(facts)
+        if decoder:
             metric = NEXT.usual_metric
             reasons["metric"] = "running text: the decoder predicts next tokens"
         tokenizer = None
@@ -115,18 +124,19 @@ class DataSet:
             name = os.path.basename(folder) or "model"
             tokenizer = tokenizer_of(os.fspath(folder), name, words="words" in self.columns)
             limit = min(limit, tokenizer.model_max_length)
-        if not self.examples:
+        examples = () if self.running and not decoder else self.examples
+        needed, unknown = _slots_needed(examples, "words" in self.columns, tokenizer)
+        enough = _slots_for(needed)
+        if self.running and not 0 < enough <= min(MAXIMUM_SLOTS, limit):
             reasons["slots"] = "texts are joined and cut into blocks, which cross texts"
             slots = min(BLOCK_SLOTS, limit) if slots is None else slots
-            return replace(self, metric=metric, reasons=reasons, slots=slots)
-        needed, unknown = _slots_needed(self.examples, "words" in self.columns, tokenizer)
-        needed.sort()
-        enough = needed[min(len(needed) - 1, math.ceil(FITTING_SHARE * len(needed)))]
-        enough = max(MINIMUM_SLOTS, math.ceil(enough / SLOTS_STEP) * SLOTS_STEP)
+            return replace(self, metric=metric, reasons=reasons, slots=slots, blocks=True)
         slots = min(enough, MAXIMUM_SLOTS, limit) if slots is None else slots
         share = sum(number <= slots for number in needed) / len(needed)
         reasons["slots"] = f"{math.floor(100 * share)}% of {count(len(needed), 'text')} fit"
-        reasons["slots"] += "" if folder else ", estimated without the model's tokenizer"
+        if tokenizer is None:
+            reasons["slots"] += ", estimated without the model's tokenizer"
+        notes = list(self.notes)
         if share < FITTING_SHARE:
             notes.append(
                 f"{WARNING}{1 - share:.0%} of the texts have more than {slots} tokens and are cut."
@@ -136,7 +146,7 @@ class DataSet:
             notes.append(
                 f"{WARNING}{share:.0%} of the texts are only {meaningless_tokens(tokenizer)} to the tokenizer."
             )
-        return replace(self, reasons=reasons, slots=slots, notes=notes)
+        return replace(self, metric=metric, reasons=reasons, slots=slots, notes=notes)
 
 
 def _positions(facts: Facts) -> int:
@@ -151,6 +161,14 @@ def _positions(facts: Facts) -> int:
     return positions - 1 - (padding if isinstance(padding, int) else 1)
 
 
+def _slots_for(needed: Sequence[int]) -> int:
+    """Return the slots in which `FITTING_SHARE` of the texts fit, each of which needs a number; 0 without texts."""
+    if not needed:
+        return 0
+    enough = sorted(needed)[min(len(needed) - 1, math.ceil(FITTING_SHARE * len(needed)))]
+    return max(MINIMUM_SLOTS, math.ceil(enough / SLOTS_STEP) * SLOTS_STEP)
+
+
 def _slots_needed(
     examples: Rows, words: bool, tokenizer: PreTrainedTokenizerBase | None
 ) -> tuple[list[int], int]:
@@ -161,6 +179,8 @@ def _slots_needed(
     from papa.data.layout import Template
     from papa.data.tokenize import without_meaning
 
+    if not examples:
+        return [], 0
     columns = [examples] if words else zip(*examples, strict=True)
     first, *second = (_tokens(texts, tokenizer) for texts in columns)
     template = Template([0], [0], [0], 1)
@@ -272,14 +292,22 @@ def described(
         )
     unused = [name for name in train.names if name and name not in chosen.values()]
     if "label" not in chosen:
-        for columns in splits.values():
-            columns.texts(chosen["first"], blank=True)
-        reason = (
-            "running text without labels: masked language modelling, in blocks that fill the slots"
+        texts = [
+            text
+            for columns in reversed(splits.values())
+            for text in columns.texts(chosen["first"], blank=True)
+        ]
+        # lines of a longer text are no examples
+        whole = all(text.strip() for text in texts)
+        return DataSet(
+            files=files,
+            columns=chosen,
+            metric=MASKED.usual_metric,
+            training_rows=train.table.num_rows,
+            reasons={"metric": "running text without labels: masked language modelling"},
+            unused=unused,
+            examples=_sampled([(text,) for text in texts]) if whole else (),
         )
-        rows = train.table.num_rows
-        metric = MASKED.usual_metric
-        return DataSet(files, chosen, metric, rows, {"metric": reason}, unused=unused)
     every = list[Sequence[str]]()
     for columns in reversed(splits.values()):  # the training split last
         examples, classes = columns.examples(chosen, labels)
@@ -301,8 +329,13 @@ def described(
         reasons=reasons,
         unused=unused,
         labels=labels,
-        examples=every[:: max(1, len(every) // SAMPLED_ROWS)],
+        examples=_sampled(every),
     )
+
+
+def _sampled(examples: Rows) -> Rows:
+    """Return `SAMPLED_ROWS` evenly spaced examples, or all if there are fewer."""
+    return examples[:: max(1, len(examples) // SAMPLED_ROWS)]
 
 
 def _metric(labels: Rows, words: bool) -> tuple[str, str]:
@@ -325,16 +358,17 @@ def _metric(labels: Rows, words: bool) -> tuple[str, str]:
 def roles_of(columns: Columns, given: Roles) -> dict[str, str]:
     """Return columns by role: first (and second) or words, and label; only first for running text.
 
-    Running text is a column `given` as text, or a single column `text`. Other columns that are not `given` are chosen
-    by their usual names.
+    Running text is a column `given` as text, or the only column. Other columns that are not `given` are chosen by their
+    usual names.
 
     Raises:
         InputError: a column is missing, or a choice is not certain.
     """
     columns.check(given.values())
-    only_text = [*columns.names] == ["text"] and given.keys() <= {"first"}
-    if only_text or "text" in given:
-        return {"first": given.get("text", "text")}
+    if "text" in given:
+        return {"first": given["text"]}
+    if len(columns.names) == 1 and given.keys() <= {"first"}:
+        return {"first": columns.names[0]}
     usable = [name for name in columns.names if name and columns.names.count(name) == 1]
     lists = [name for name in usable if columns.is_list(name)]
     lists = [name for name in lists if isinstance(_values(columns, name)[0], str)]

@@ -50,6 +50,7 @@ def columns_of(header, source="train.csv"):
         ("text; labels:ints; id", "?label"),  # GoEmotions: several labels for each text
         ("tokens:words; ner_tags:ints; langs:tags; spans:words", "tokens ner_tags"),  # WikiANN
         ("text", "text"),  # running text: WikiText, TinyStories
+        ("story", "story"),
         ("text1; text2; label:class", "text1 text2 label"),  # the partner is not left out silently
         ("review; premise; hypothesis; label:class", "?first"),
         ("hypothesis; premise; label:class", "premise hypothesis label"),
@@ -225,7 +226,8 @@ def examples(*numbers, second=0, words=False):
 )  # fmt: skip
 def test_slots_fit_the_tokens_of_the_model(letters, lengths, facts, slots, reason, warning):
     """Unless `slots` are asked for, here next to the facts about the model."""
-    roles = {"words" if lengths and len(lengths[0]) > 2 else "first": "text", "label": "label"}
+    roles = {"words" if lengths and len(lengths[0]) > 2 else "first": "text"}
+    roles |= {"label": "label"} if lengths else {}
     data = DataSet({}, roles, "accuracy", 9, {}, examples=lengths)
     data = data.fitted(facts, letters, facts.get("slots"))
     assert len(data.notes) == bool(warning)
@@ -242,9 +244,29 @@ def test_slots_are_at_most_the_limit_of_the_tokenizer(letters, tmp_path, lengths
     limited = letters_tokenizer()
     limited.model_max_length = 64
     limited.save_pretrained(tmp_path)
-    data = DataSet({}, {"first": "text"}, "accuracy", 9, {}, examples=lengths)
+    roles = {"first": "text"} | ({"label": "label"} if lengths else {})
+    data = DataSet({}, roles, "accuracy", 9, {}, examples=lengths)
     fitted = data.fitted({"max_position_embeddings": 512}, tmp_path)
     assert (fitted.slots, "have more than 64 tokens" in "".join(fitted.notes)) == (slots, warned)
+
+
+@pytest.mark.parametrize(
+    ("text", "model_type", "slots"),
+    [
+        ("a " * 20, "gpt2", 24),
+        ("a " * 300, "gpt2", None),
+        ("a " * 20, "bert", None),
+        ("", "gpt2", None),
+    ],
+)
+def test_a_decoder_reads_each_short_text_alone(letters, tmp_path, text, model_type, slots):
+    """Long texts, lines of a longer text, and texts for masked language modelling are cut into blocks."""
+    path = tmp_path / "names.csv"
+    path.write_text("name\n" + "a a a\n" * 9 + f'"{text.strip()}"\n' * 9)
+    data = data_in_files(path, path).fitted({"model_type": model_type}, letters)
+    assert data.columns == {"first": "name"}
+    assert data.blocks == (slots is None)
+    assert data.slots == (slots or 128)
 
 
 @pytest.mark.parametrize(
@@ -261,9 +283,9 @@ def test_each_role_has_a_column_of_its_own(columns, said):
 
 
 def test_without_a_tokenizer_slots_are_estimated_also_for_texts_without_spaces():
-    data = DataSet(
-        {}, {"first": "text"}, "accuracy", 9, {}, examples=[["我" * 60]] * 9, unused=["id", "user"]
-    )
+    roles = {"first": "text", "label": "label"}
+    texts = [["我" * 60]] * 9
+    data = DataSet({}, roles, "accuracy", 9, {}, examples=texts, unused=["id", "user"])
     fitted = data.fitted({}, None)
     assert fitted.slots == 64
     assert "estimated without the model's tokenizer" in fitted.line

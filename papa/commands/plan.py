@@ -55,6 +55,12 @@ LIGHT_BYTES = 1_000 * MB
 STATES_KEPT = 14
 MAPS_KEPT = 3
 """Sizes of tensors of one layer: as hidden states per token, and as rows of attention per token and head."""
+LONG_SECONDS = 600
+SMALLER = (
+    "To make it smaller, use fewer rows (`train_limit` of a corpus), `floors`, `run.fractions` or `run.seeds`, or "
+    "`resamples: 0`, which trains half as many probes or fewer (intervals then leave out the choice of training rows)."
+)
+"""How to make a study smaller, which is printed if it takes at least `LONG_SECONDS`."""
 START_SECONDS = 10  # startup time of a job
 BACKWARD = 3  # cost of a pass with gradients, in passes without
 PROBE_SHARE = 0.15  # cost of an epoch of a probe on stored hidden states, in passes of the model
@@ -195,6 +201,8 @@ def print_plan(estimates: Row, out: Console) -> None:
             "One batch was timed.",
             style="bold",
         )
+        if estimates["elapsed_seconds"] >= LONG_SECONDS:
+            out.print(SMALLER)
     for sentence in (*estimates["why"], *estimates["metrics"], *_describe_margins(estimates)):
         out.print(printable(sentence))
 
@@ -387,7 +395,7 @@ def _smallest_margin(study: Plan, name: str) -> Row:
     if task.target.probed and seeds == 1:
         return about | {"why": "one seed shows nothing; use at least two"}
     if not METRICS[task.metric].bounded:
-        return about | {"why": "the score has no upper limit; a run will"}
+        return about | {"why": "the score has no upper limit"}
     if not examples or config.corpora[task.corpus].blocks:
         return about | {"why": "the number of validation examples is not known"}
     # examples of a cluster are not independent, so they count as fewer
@@ -420,7 +428,7 @@ def _describe_margins(estimates: Row) -> list[str]:
         shown = f"Smallest margin that can be shown with {100 * POWER:.0f}% power if nothing is lost, in points and as"
         sentences += [f"{shown} a share of attention's contribution: {', '.join(known)}.", ASSUMED]
     sentences += [
-        f"papa cannot say which margin {', '.join(titles)} can show, because {why}."
+        f"No smallest margin is estimated for {', '.join(titles)}: {why}."
         for why, titles in without.items()
     ]
     unlikely = [entry["title"] for entry in estimates["smallest_margins"] if entry["unlikely"]]

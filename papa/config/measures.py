@@ -418,7 +418,7 @@ _METRICS = (
         also_reported=("perplexity",),
         note="Log-likelihood: of a validation token by the model's own head, in nats, ± half-width of the 95% interval "
         "over texts and orders.",
-        task_name="next",
+        task_name="next-token",
         **_OF_LOSSES,
     ),
     # like the published code, accept any label names, even tags without a type

@@ -118,7 +118,7 @@ def test_a_decoder_is_measured_by_its_own_head(decoder):
         decoder, texts, settings={"run": {"fractions": ["1", "1/2", "0"]}, "corpora": {"slots": 13}}
     )
     curve = study.curve.set_index(["constant", "fraction"])["mean"]
-    assert study.config.tasks["next"].metric == "log_likelihood"
+    assert study.config.tasks["next-token"].metric == "log_likelihood"
     assert (curve < 0).all()
     assert len(study.heads) == 12
     place = study.folder

@@ -154,6 +154,12 @@ def test_time_is_that_of_a_batch_times_the_passes(planned, monkeypatch):
     assert stages["report"]["seconds"] == 10
 
 
+@pytest.mark.parametrize(("speed", "said"), [(1.0, True), (10**6, False)])
+def test_a_long_study_comes_with_ways_to_make_it_smaller(plan, monkeypatch, speed, said):
+    monkeypatch.setattr("papa.commands.plan._tokens_per_second", lambda *_: speed)
+    assert ("To make it smaller" in plan(CONFIG).stdout) == said
+
+
 def test_nothing_to_do_is_one_sentence(plan, monkeypatch):
     monkeypatch.setattr(Plan, "missing", [])
     assert plan(CONFIG).stdout.startswith(
@@ -312,7 +318,7 @@ def test_models_that_do_not_fit_a_task_are_named_before_the_run(planned):
         "run": CONFIG["run"] | {"tasks": [*tasks], "models": ["gpt", "bert"]},
     }
     estimates = planned(config)
-    assert estimates["smallest_margins"][1]["why"] == "the score has no upper limit; a run will"
+    assert estimates["smallest_margins"][1]["why"] == "the score has no upper limit"
     assert estimates["problems"] == [
         "Model gpt: it is a decoder, which cannot predict the masked tokens of task negative; use the metric "
         "log_likelihood.",
@@ -328,4 +334,4 @@ def test_without_seeds_or_a_floor_nothing_can_be_claimed(plan):
     }
     for why, keys in reasons.items():
         said = " ".join(plan(CONFIG | keys).stdout.split())
-        assert said.endswith(f"papa cannot say which margin animals, tags can show, because {why}.")
+        assert said.endswith(f"No smallest margin is estimated for animals, tags: {why}.")

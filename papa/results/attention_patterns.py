@@ -211,11 +211,13 @@ def _diagonal(total: Tensor, counts: Tensor, text: Tensor) -> Measures:
 def special_slots(tokens: Tokens) -> list[int]:
     """Return the slots with a special token in every example, in ascending order: that of `[CLS]`, then separators.
 
-    The tokens in the first and the last slot are special in every layout, and separators between two texts are the same
-    tokens. So a slot is special if every example has one of these tokens in it.
+    A token is special if all examples that use the first slot, or the last one, have it there. Separators between two
+    texts are the same tokens. So a slot is special if every example has one of these tokens in it.
     """
-    ends = (tokens.slots == 0) | (tokens.slots == tokens.n - 1)
-    special = torch.isin(tokens.ids, tokens.ids[ends].unique())
+    ends = [tokens.ids[tokens.slots == slot].unique() for slot in (0, tokens.n - 1)]
+    # texts of a decoder may end in any token
+    known = [int(ids) for ids in ends if len(ids) == 1]
+    special = torch.isin(tokens.ids, torch.tensor(known, dtype=tokens.ids.dtype))
     examples = torch.bincount(tokens.slots[special], minlength=tokens.n)
     return (examples == len(tokens)).nonzero().flatten().tolist()
 

@@ -349,7 +349,7 @@ def data_notes(
         if (labels := facts[task.corpus]["labels"].get(row["task"])) and not task.labels:
             frequent.append(frequent_class(row["metric"], labels["names"], labels["train_counts"]))
     sentences = {
-        "Validation rows that are also in training: {}. Probes may have memorised their answers.": leaked,
+        "Validation rows that are also in training: {}. What is trained may have memorised them.": leaked,
         "Texts cut because they have more tokens than slots: {}.": _listed(titles["cut"]),
         "Texts of only unknown tokens: {}. The model cannot tell them apart.": _listed(
             titles["unknown"]

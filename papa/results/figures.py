@@ -23,7 +23,7 @@ GREY = "#858585"
 """A grey with the same contrast on white paper and on a dark background."""
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 FLOOR_WORDS = {
-    "context_free": "the best model tried in which no token sees another",
+    "context_free": "the best model tried in which no token sees another, or a blind guess if it scores higher",
     "trivial": "the best guess that ignores the input",
 }
 """The floors that figures show."""
@@ -35,7 +35,7 @@ SHARED = {
 MARK = "context-free floor of a curve"
 FLOORS_NOTE = (
     f"Dashed lines: floors; context-free is {FLOOR_WORDS['context_free']}, trivial is {FLOOR_WORDS['trivial']}. "
-    "Diamonds: the context-free floor of one curve. A curve at its context-free floor has a reliance of 100%."
+    "A diamond is the context-free floor of one curve. A curve at its context-free floor has a reliance of 100%."
 )
 MINIMUM_SPAN = 0.05
 """The smallest range of scores in a panel; in a smaller range, noise looks like a drop, and tick labels repeat."""

@@ -34,8 +34,8 @@ MEAN = "mean reliance"
 TITLE = "What is lost with every head replaced"
 CAPTION = (
     "Each dot is a reliance. 0%: a score like that of the original; 100%: a score like that of the context-free floor. "
-    "Lines are 95% intervals, and a triangle marks one that is cut at the edge. Right: what is lost, with its "
-    "95% interval, of what attention contributes."
+    "Lines are 95% intervals; one that is cut at the edge ends in a triangle. Right: what is lost, with its 95% "
+    "interval, of what attention contributes."
 )
 LINE_HEIGHT = 18
 INTERVAL_HEIGHT = 18

@@ -38,10 +38,10 @@ FORMULA = (
 )
 POINTS_NOTE = "A point is a hundredth of the score; scores on a log scale are in nats per token."
 RELIANCE_NOTE = (
-    f"{FORMULA} {POINTS_NOTE} Context-free: the best model tried in which no token sees another. Trivial: the best "
-    "guess that ignores the input, based on the training rows. No share: attention's contribution is not "
-    "significant against every floor (one-sided, 95%). Intervals of the contribution and of the reliance (Fieller's) "
-    f"cover every context-free floor that was run. {ABOVE_ALL}"
+    f"{FORMULA} {POINTS_NOTE} Context-free: the best model tried in which no token sees another, or the trivial floor "
+    "if it is higher. Trivial: the best guess that ignores the input, based on the training rows. No share: attention's "
+    "contribution is not significant against every floor (one-sided, 95%). Intervals of the contribution and of the "
+    f"reliance (Fieller's) cover every context-free floor that was run. {ABOVE_ALL}"
 )
 
 ORDER_PHRASES = {
@@ -330,6 +330,8 @@ def _change_on(row: Row, named: bool) -> str:
     change = lost_text(amount, f"{words} on {where}")
     if isnan(row["contributed"]):
         return change
+    if row["contributed"] < 0:
+        return f"{change}, where the original scores below the context-free floor"
     if isnan(row["reliance"]) or _gains(row):
         return f"{change}, where attention contributes {contributed_text(row)}"
     lost, contributed = (_number(row[name], row["metric"]) for name in ("lost", "contributed"))

@@ -295,6 +295,10 @@ RISES = RIGHT | {"0": 380}
     [
         ([RISES], ["m gains 5.0 points of accuracy on A (", "where attention contributes 40.0 ("]),
         (
+            [RIGHT | {"floor": 380}],
+            ["m loses 20.0 points", "where the original scores below the context-free floor"],
+        ),
+        (
             [RISES, RIGHT],
             ["m loses most, 20.0 points", "; and gains most, 5.0 points of accuracy on A ("],
         ),

@@ -145,6 +145,18 @@ def test_wrong_special_slots_and_constants_of_nothing_are_refused(special, examp
         measure_patterns(averages(torch.ones(N, N), examples=examples), special)
 
 
+def test_the_last_token_of_a_full_block_of_a_decoder_is_not_special():
+    table = pa.table(
+        {
+            "ids": [[0, 5, 6, 5], [0, 6, 5, 6]],
+            "slots": [[0, 1, 2, 3]] * 2,
+            "segments": [[0] * 4] * 2,
+            "cut": pa.array([0] * 2, pa.int32()),
+        }
+    )
+    assert special_slots(Tokens.of_table(table, "train", 0, 4)) == [0]
+
+
 def test_two_separators_between_texts():
     """As RoBERTa has them; a text may hold a separator's id too, and all second texts may begin alike."""
     start = 0

@@ -23,14 +23,14 @@
     return weight === undefined ? head : `${head}: λ ${weight.toFixed(3)}`;
   };
 
-  // λ starts at 0.5 and changes little, so colours show the direction of the change.
-  function button(index, farthest) {
+  // λ may differ little between heads, so colours run from the smallest λ to the largest.
+  function button(index, least, most) {
     const made = document.createElement("button");
     made.type = "button";
     made.ariaLabel = made.title = words(index);
     made.dataset.index = index;
     if (map.weights) {
-      const share = (map.weights[index] - 0.5) / farthest;
+      const share = (2 * map.weights[index] - least - most) / Math.max(most - least, 1e-9);
       made.style.background = `color-mix(in srgb, var(--${share < 0 ? "low" : "high"}) ${Math.abs(100 * share)}%, var(--even))`;
     }
     return made;
@@ -38,7 +38,7 @@
 
   function showMap() {
     map = maps[element("choice").value];
-    const farthest = Math.max(0.001, ...(map.weights ?? []).map((weight) => Math.abs(weight - 0.5)));
+    const [least, most] = ["min", "max"].map((end) => Math[end](...(map.weights ?? [])));
     const row = (cells) => {
       const made = document.createElement("tr");
       made.append(...cells);
@@ -48,16 +48,15 @@
       row([cell("td", "layer \\ head"), ...numbers(map.heads).map((head) => cell("th", head, "col"))]),
       ...numbers(map.layers).map((layer) => row([
         cell("th", layer, "row"),
-        ...numbers(map.heads).map((head) => cell("td", button(layer * map.heads + head, farthest))),
+        ...numbers(map.heads).map((head) => cell("td", button(layer * map.heads + head, least, most))),
       ])),
     );
     const [low, , high] = element("scale").children;
     element("scale").hidden = element("range").hidden = !map.weights;
-    low.textContent = (0.5 - farthest).toFixed(3);
-    high.textContent = (0.5 + farthest).toFixed(3);
-    const [least, most] = ["min", "max"].map((end) => Math[end](...(map.weights ?? [])).toFixed(3));
-    element("range").textContent = `λ started at 0.5 for every head and ended between ${least} and ${most}.` +
-      (farthest <= 0.1 ? " That is little after few steps, so the order of heads with a similar λ is uncertain." : "");
+    low.textContent = least.toFixed(3);
+    high.textContent = most.toFixed(3);
+    element("range").textContent = `λ started at 0.5 for every head and ended between ${low.textContent} and ${high.textContent}.` +
+      (most - least <= 0.1 ? " That is little after few steps, so the order of heads with a similar λ is uncertain." : "");
     choose(Math.min(chosen, map.layers * map.heads - 1));
   }
 
@@ -99,7 +98,7 @@
     canvas.getContext("2d").putImageData(image, 0, 0);
     const special = set.special.join(", ");
     element("chosen").textContent = `${words(chosen)}. Mean attention over ${set.examples.toLocaleString("en")} examples in ` +
-      `${n} slots (${set.slots[0]} to ${set.slots[n - 1]}); the largest entry is ${set.largest[chosen]}. ` +
+      `${n} slots (${set.slots[0]} to ${set.slots[n - 1]}), without those that few examples use; the largest entry is ${set.largest[chosen]}. ` +
       `${special ? `Slots with a special token: ${special}. ` : ""}Colours follow the square root; grey: no example has both slots.`;
   }
 

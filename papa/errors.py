@@ -21,7 +21,11 @@ STUDY = (
     "vl_convert",
     "yaml",
 )
-EXTRAS = {"study": STUDY, "workflow": (*STUDY, "snakemake", "typer")}
+EXTRAS = {
+    "study": STUDY,
+    "workflow": (*STUDY, "snakemake", "typer"),
+    "slurm": ("snakemake_executor_plugin_slurm",),
+}
 """The modules that each extra of the distribution brings."""
 
 WARNING = "Warning: "

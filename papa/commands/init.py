@@ -24,7 +24,7 @@ from rich.console import Console
 
 from papa.config.measures import METRICS
 from papa.config.reading import UNPRINTABLE, config_of
-from papa.config.settings import Machine
+from papa.config.settings import Config, Machine
 from papa.config.variant import CONTEXT_FREE
 from papa.data.choose import DataSet, data_in_files
 from papa.data.hub import folder_of
@@ -186,6 +186,7 @@ def config_text(
         data=data,
         reasons=reasons,
         floors=CONTEXT_FREE,
+        resamples=Config.model_fields["resamples"].default,
     )
 
 

@@ -33,7 +33,7 @@ import papa
 from papa.config.reading import changed, config_of, read_yaml
 from papa.data.digests import user_cache
 from papa.data.hub import fetch
-from papa.errors import WARNING, InputError, first_line
+from papa.errors import WARNING, InputError, first_line, missing_extra
 from papa.files import share
 from papa.plan.missing import settle
 from papa.plan.study import Plan
@@ -125,13 +125,20 @@ def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) 
     if cores and not re.fullmatch("all|[1-9][0-9]*", cores):  # snakemake waits for ever for a core
         raise InputError(f"--cores is {cores!r}, but must be all, or a whole number of at least 1.")
     shipped = home() / "workflow/profiles" / profile
+    folder = shipped if shipped.is_dir() else Path(profile)
+    if not folder.is_dir():  # snakemake would ignore it
+        raise InputError(
+            f"--workflow-profile is {profile!r}, but must be default, gpu, slurm, or a folder with a profile."
+        )
+    if profile == "slurm" and (lacking := missing_extra("slurm", "The profile slurm")):
+        raise InputError(lacking)
     local = profile == DEFAULT
     short = profile in (DEFAULT, "gpu") and LONG_OUTPUT.isdisjoint(options)
     cores = cores or ("all" if local else None)
     memory = f"mem_mb={psutil.virtual_memory().total // 10**6}"
     return [
         *("--snakefile", str(home() / "Snakefile")),
-        *("--workflow-profile", str(shipped if shipped.is_dir() else profile)),
+        *("--workflow-profile", str(folder)),
         *("--configfile", argument(config)),
         *(["--cores", cores] if cores else []),
         *(["--resources", memory] if local and "--resources" not in options else []),

@@ -89,7 +89,11 @@ WORKFLOW_LINES = EXTRA["workflow"][1:]
 
 
 def test_the_extras_are_those_of_the_project():
-    listed = {"study": STUDY_LINES, "workflow": [*STUDY_LINES, *WORKFLOW_LINES]}
+    listed = {
+        "study": STUDY_LINES,
+        "workflow": [*STUDY_LINES, *WORKFLOW_LINES],
+        "slurm": EXTRA["slurm"][1:],
+    }
     names = {
         extra: {re.split("[>=<]", line)[0] for line in lines} for extra, lines in listed.items()
     }

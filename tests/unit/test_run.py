@@ -63,6 +63,7 @@ def test_snakemake_is_given_the_workflow_the_config_and_all_further_options(
     from snakemake.cli import get_argument_parser
 
     (here / "-mine.yaml").write_text("name: mine\n")
+    (here / "mine/profile").mkdir(parents=True)
     invoke("run", *words.split())
     read = get_argument_parser().parse_args(given[0])
     assert {name: str(getattr(read, name)) for name in expected} == {
@@ -73,6 +74,9 @@ def test_snakemake_is_given_the_workflow_the_config_and_all_further_options(
     assert read.ignore_incomplete
     assert ("--cores" in given[0]) == ("profile" not in words)
     assert "must be all, or a whole number" in refusal("run", "mine.yaml", "--cores", "0")
+    assert "must be default, gpu, slurm, or a folder" in refusal(
+        "run", "mine.yaml", "--workflow-profile", "slrum"
+    )
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result only, as 
 
 def _print_version(requested: bool) -> None:
     if requested:
-        typer.echo(f"papa {__version__}")
+        from papa.run.start import home
+
+        typer.echo(f"papa {__version__}\nPages (docs), profiles and configs: {home()}")
         raise typer.Exit
 
 
@@ -67,7 +69,10 @@ def papa(
         bool,
         # eager, or click would ask for a command first
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and the folder with the pages, and exit.",
         ),
     ] = False,
 ) -> None:

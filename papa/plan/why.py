@@ -86,4 +86,6 @@ def _settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             yield from _settings(before, after)
         elif before != after:
-            yield f"`{name}` {before} → {after}"
+            # a seed is no replacement for another
+            further = name in ("seed", "sample")
+            yield f"another `{name}`" if further else f"`{name}` {before} → {after}"

@@ -82,8 +82,8 @@ CUT_SHARE = 0.01
 """A note says that texts were cut, or have only unknown tokens, if more than this share was or has."""
 
 GAPS_NOTE = (
-    "Tokens have fixed slots, with gaps before separators, as in the paper, also for the original. `layout: natural` "
-    "has no gaps, as in pretraining."
+    "Tokens have fixed slots, with gaps before separators, as in the paper, also for the original. The layout "
+    "natural has none, as in pretraining."
 )
 
 CLAIMS_NOTE = (

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -55,7 +56,9 @@ def test_every_command_has_an_example_and_exit_codes():
     assert {
         command.name or command.callback.__name__ for command in app.registered_commands
     } == set(VERBS)
-    assert invoke("--version").stdout == f"papa {papa.__version__}\n"
+    first, second = invoke("--version").stdout.splitlines()
+    assert first == f"papa {papa.__version__}"
+    assert (Path(second.split(": ")[1]) / "docs/index.md").is_file()
     invoke("inspct", code=2)
     invoke("inspect", code=2)
 

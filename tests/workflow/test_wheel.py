@@ -72,13 +72,12 @@ def installed(wheel, tmp_path_factory):
 
 
 def test_the_wheel_has_what_a_clone_has(wheel):
-    """Every module, the workflow with its profiles and schema, the configs; and nothing of tests or results."""
+    """Every module, the workflow with its profiles and schema, configs and pages; and nothing of tests or results."""
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     listed = done("git", "ls-files", "papa", cwd=REPOSITORY).stdout.split()
-    carried = done(
-        "git", "ls-files", "Snakefile", "workflow", "config", "data/demo", cwd=REPOSITORY
-    ).stdout.split()
+    folders = ("Snakefile", "workflow", "config", "data/demo", "README.md", "docs", "results")
+    carried = done("git", "ls-files", *folders, cwd=REPOSITORY).stdout.split()
     assert names == {*listed, *(f"papa/repository/{path}" for path in carried)}
 
 

@@ -134,7 +134,7 @@ def value(content, path):
         (
             "--train train.conll --validation train.conll",
             {"corpora.texts.words": "words", "tasks.*.metric": "entity_f1"},
-            "margin: 10%  # choose it before the run",
+            "margin: 10%  # choose it and the seeds before the run",
         ),
         (
             "--train pairs.csv --validation pairs.csv",

@@ -63,7 +63,8 @@ class Estimate:
         mean: the measured value.
         variance: the squared standard error, over orders, seeds and examples.
         freedom: the degrees of freedom of the variance; 0 if the variance is unknown, as with one seed or one unit.
-        shares: the share of the variance due to each of `SOURCES`; the rest is due to interactions.
+        shares: the share of the variance due to each of `SOURCES`; the rest is due to interactions. It is empty for a
+            difference of independent estimates.
         skews: the growth of the variance below and above the mean, per unit of a normal quantile; see
             `Spread._skews`.
     """
@@ -89,15 +90,10 @@ class Estimate:
         freedoms = np.array([self.freedom, other.freedom])
         mean = self.mean - other.mean
         total = float(parts.sum())
-        if not freedoms.all():
-            return Estimate(mean, total, 0.0, {})
-        shares = dict.fromkeys(SOURCES, 0.0)
-        for name in SOURCES if total else ():
-            both = np.array([self.shares[name], other.shares[name]])
-            shares[name] = float(parts @ both) / total
+        freedom = _freedom(total, parts, freedoms) if freedoms.all() else 0.0
         # crossed, because the lower side of the difference is the upper side of what is subtracted
         skews = self.skews[0] + other.skews[1], self.skews[1] + other.skews[0]
-        return Estimate(mean, total, _freedom(total, parts, freedoms), shares, skews)
+        return Estimate(mean, total, freedom, {}, skews)
 
     def p(self) -> float:
         """Return the two-sided p value of the test that the true value is 0."""
@@ -441,8 +437,8 @@ def _deviations_of_units(blocks: Sequence[np.ndarray], places: Sequence[slice]) 
     columns = _consecutive([block.shape[3] for block in blocks])
     deviations = np.zeros((places[-1].stop, columns[-1].stop))
     for block, place, column in zip(blocks, places, columns, strict=True):
-        effect = _effects(block, [(UNITS,)])[(UNITS,)]
-        deviations[place, column] = effect.reshape(len(block), -1) / block.shape[3]
+        of_units = block.mean((1, 2)) - block.mean((1, 2, 3))[:, None]
+        deviations[place, column] = of_units / block.shape[3]
     return deviations
 
 
@@ -451,10 +447,9 @@ def _row_terms(
 ) -> Iterator[VarianceTerm]:
     """Yield the term of the choice of training rows of a corpus, and its part that is due to units.
 
-    With probes on R samples of the rows, the first is the covariance of their R means, with R - 1 degrees of freedom.
-    The second is subtracted from it, because how samples differ on units is part of how units differ. Its degrees of
-    freedom are those of the interaction of R samples and U units, (R - 1)(U - 1). Either includes the effect of one
-    seed.
+    Both follow from the predictions of probes on R samples of the rows, which take the place of seeds. The first is the
+    covariance of the R means. The second, the interaction of samples and units, is subtracted from it, because how
+    samples differ on units is part of how units differ. Either includes the effect of one seed.
 
     Args:
         tables: the tables of the corpus, the first of whose quantities is number `first` of all `quantities`.
@@ -468,25 +463,15 @@ def _row_terms(
         for table in drawn
         if table.resampled is not None
     ]
-    values = _on_common_units(resampled)[:, 0]
-    means = values.mean(2)
-    units = values.shape[2]
-    inner = (
-        values - values.mean(1, keepdims=True) - means[:, :, None] + means.mean(1)[:, None, None]
-    )
-    flat = inner.reshape(len(inner), -1)
-    of_units = flat @ flat.T / ((samples - 1) * max(units - 1, 1)) / units
+    block = _on_common_units(resampled)
     sizes = [len(table.values) for table in tables]
     sampled = first + np.flatnonzero(np.repeat([table.samples > 1 for table in tables], sizes))
-    every_unit = _on_common_units(tables).shape[3]
-    freedom = (samples - 1) * max(every_unit - 1, 1)
-    for members, square, free in (
-        (("rows",), np.cov(means), samples - 1),
-        (("rows", "examples"), of_units, freedom),
-    ):
-        whole = np.zeros((quantities, quantities))
-        whole[np.ix_(sampled, sampled)] = square
-        yield VarianceTerm(members, whole, free)
+    for term in _crossed_terms([block], [slice(len(block))], np.zeros(len(block))):
+        if "seed" in term.members:
+            whole = np.zeros((quantities, quantities))
+            # the rows of a study are one sample, and not a mean over all
+            whole[np.ix_(sampled, sampled)] = samples * term.square
+            yield VarianceTerm(("rows", *term.members[1:]), whole, term.freedom)
 
 
 def _effects(

@@ -666,7 +666,7 @@ class Population:
         known = (
             examples["cluster"].to_numpy() if "cluster" in examples else np.arange(len(examples))
         )
-        tables = [sample.runs_of(setting) for setting in (ORIGINALS, *sample.floor_settings)]
+        tables = [sample.runs_of[setting] for setting in (ORIGINALS, *sample.floor_settings)]
         seeds = sorted(set.intersection(*(set(table.columns) for table in tables)))
         original, *floors = (
             outcomes.counts(outcomes.metric, mask)[table[seeds].to_numpy()[0]] for table in tables

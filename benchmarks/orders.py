@@ -50,7 +50,7 @@ def compared(
     settings = [setting for setting in sample.settings if setting.order is not None]
     for part in dict.fromkeys((setting.constant, setting.fraction) for setting in settings):
         tables = [
-            sample.runs_of(each) for each in settings if (each.constant, each.fraction) == part
+            sample.runs_of[each] for each in settings if (each.constant, each.fraction) == part
         ]
         runs = pd.concat(tables, join="inner")  # the seeds that all orders have
         scores = dict[str, dict[int, float]]()  # by the name of an order, and its seed or draw

@@ -175,7 +175,7 @@ def _steps_of_line(rows: pd.DataFrame, samples: Samples) -> pd.DataFrame:
     order = next(iter(rows["order"].dropna()), None)
     columns = ["grid", "line", "model", "constant", "fraction", "heads"]
     orders = [
-        len(samples[row["model"], row["task"]].runs_of(row["setting"]))
+        len(samples[row["model"], row["task"]].runs_of[row["setting"]])
         for _, row in rows.iterrows()
     ]
     return steps[columns].assign(order=order, orders=max(orders))

@@ -289,7 +289,7 @@ def difference(
     both sides have the same ones and a seed has the same effect on both. Otherwise, the sides are independent samples,
     and their variances are added.
     """
-    if same_examples and same_seeds and _runs(a, setting).keys() == _runs(b, setting).keys():
+    if same_examples and same_seeds and _runs(a, setting).index.equals(_runs(b, setting).index):
         spread = joint_spread([(a, setting), (b, setting)])
         return None if spread is None else spread.estimate([0, -1, 1]), BY_BOTH
     first = joint_spread([(a, setting)])
@@ -305,16 +305,13 @@ def _identical(a: Sample, b: Sample, setting: Setting) -> bool:
     """Whether every example has the same counts on both sides, in all runs of a setting."""
     first = _runs(a, setting)
     second = _runs(b, setting)
-    return first.keys() == second.keys() and all(
-        np.array_equal(a.counts[first[run]], b.counts[second[run]]) for run in first
-    )
+    same_runs = first.index.equals(second.index)
+    return same_runs and np.array_equal(a.counts[first], b.counts[second])
 
 
-def _runs(sample: Sample, setting: Setting) -> dict[tuple[str, int], int]:
-    """Map the order and seed of each run of a setting to the run's index."""
-    indices = sample.settings[setting]
-    runs = sample.runs.loc[indices]
-    return dict(zip(zip(runs["order"].fillna(""), runs["seed"], strict=True), indices, strict=True))
+def _runs(sample: Sample, setting: Setting) -> pd.Series[int]:
+    """Return the index of each run of a setting, by its seed and order."""
+    return pd.Series(sample.runs_of[setting].unstack())
 
 
 def _paired_by_example(a: Spread, b: Spread) -> Estimate:

@@ -214,7 +214,6 @@ class Sample:
     units: np.ndarray | None = None
     clusters: np.ndarray | None = None
     resampled: Mapping[Setting, list[int]] = field(default_factory=dict)
-    _tables: dict[Setting, pd.DataFrame] = field(default_factory=dict, repr=False)
 
     @property
     def seeded(self) -> bool:
@@ -268,14 +267,17 @@ class Sample:
         highest = self.floor_settings[0]
         return self.trivial if highest in self.guesses else self.mean(highest)
 
-    def runs_of(self, setting: Setting) -> pd.DataFrame:
-        """Return the index of each run of a setting by order (rows) and seed (columns); every order has these seeds."""
-        if setting in self._tables:
-            return self._tables[setting]
-        runs = self.runs.loc[self.settings[setting], ["order", "seed"]]
-        runs = runs.fillna({"order": ""}).rename_axis("index").reset_index()
-        table = runs.pivot(index="order", columns="seed", values="index")
-        return self._tables.setdefault(setting, table.dropna(axis=1).astype(int))
+    @cached_property
+    def runs_of(self) -> dict[Setting, pd.DataFrame]:
+        """The index of each run of a setting by order (rows) and seed (columns); every order has these seeds."""
+        runs = self.runs.fillna({"order": ""}).assign(index=self.runs.index)
+        return {
+            setting: runs.loc[indices]
+            .pivot(index="order", columns="seed", values="index")
+            .dropna(axis=1)
+            .astype(int)
+            for setting, indices in self.settings.items()
+        }
 
     def samples_of(self, setting: Setting) -> Mapping[str | int, list[int]]:
         """Map each sample of the training rows to the indices of the runs of a setting on it, one for each order."""
@@ -375,7 +377,7 @@ def _common_runs(scores: Scores) -> list[np.ndarray] | None:
     """Return the runs `[order, seed]` of each setting that all settings have in common; None if there are none."""
     if any(setting not in sample.settings for sample, setting in scores):
         return None
-    tables = [sample.runs_of(setting) for sample, setting in scores]
+    tables = [sample.runs_of[setting] for sample, setting in scores]
     by_order: dict[str | None, list[Iterable[str | int]]] = {}
     for (_, setting), table in zip(scores, tables, strict=True):
         by_order.setdefault(setting.order, []).append(table.index)

@@ -157,8 +157,8 @@ class Constants:
         write_arrays(arrays, path, facts, record)
 
     @classmethod
-    def load(cls, path: PathLike) -> Constants:
-        """Read a file that `save` wrote.
+    def load(cls, path: PathLike, kind: str = "") -> Constants:
+        """Read a file that `save` wrote; with `sink` or `by-distance` as `kind`, its averages are `tied`.
 
         Raises:
             InputError: there is no such file.
@@ -170,7 +170,7 @@ class Constants:
         # bit by bit, because the same division made both
         if not torch.equal(averages.mean, mean):
             raise damaged(path, "is damaged (its sums, counts and means do not agree)")
-        return averages
+        return averages.tied(kind) if kind in TIED else averages
 
     @classmethod
     def load_constants(cls, path: PathLike) -> Loaded:

@@ -44,7 +44,7 @@ def constants_for(kind: str, averages: PathLike | None, model: Model, slots: int
     if averages is None:
         return data_free_matrix(kind, slots).expand(model.layers, model.heads, -1, -1)
     if kind in TIED:
-        return Constants.load(averages).tied(kind).mean
+        return Constants.load(averages, kind).mean
     return Constants.load_constants(averages)
 
 

@@ -73,25 +73,16 @@ def drops_of(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows[is_main(rows)]
     with_drop = has_drop(rows["metric"])
     originals = rows[with_drop & rows["fraction"].eq("1")].set_index(["model", "task"])["mean"]
-    ends = rows[rows["fraction"].eq("0")].groupby(["model", "constant"], sort=False)
-    means = []
-    for (model, constant), at_end in ends:
-        dropped = at_end[with_drop[at_end.index]]
-        scores = originals.reindex([(model, task) for task in dropped["task"]]).dropna()
-        drops = dropped["relative_drop"].dropna()
-        without = dropped.loc[dropped["relative_drop"].isna(), "title"]
-        means.append(
-            {
-                "model": model,
-                "constant": constant,
-                "mean_original": scores.mean(),
-                "tasks": len(scores),
-                "mean_relative_drop": drops.mean(),
-                "tasks_with_drop": len(drops),
-                "tasks_without_drop": ", ".join(without) or None,
-            }
-        )
-    return pd.DataFrame(means, columns=list(COLUMNS))
+    ends = rows[rows["fraction"].eq("0")].join(originals.rename("original"), on=["model", "task"])
+    ends["without"] = ends["title"].where(with_drop[ends.index] & ends["relative_drop"].isna())
+    means = ends.groupby(["model", "constant"], sort=False).agg(
+        mean_original=("original", "mean"),
+        tasks=("original", "count"),
+        mean_relative_drop=("relative_drop", "mean"),
+        tasks_with_drop=("relative_drop", "count"),
+        tasks_without_drop=("without", lambda titles: ", ".join(titles.dropna()) or None),
+    )
+    return means.reset_index()
 
 
 def drop_figure(frame: pd.DataFrame) -> tuple[alt.Chart | None, str]:

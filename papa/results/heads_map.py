@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from papa.config.variant import TIED, Constant
+from papa.config.variant import Constant
 from papa.method.averages import Constants
 from papa.method.pictures import MAXIMUM_SLOTS, drawn_slots
 from papa.method.variants import last_weights, smallest_first
@@ -70,8 +70,7 @@ def head_maps(finished: Finished) -> tuple[list[Row], dict[str, Row]]:
             continue
         key = f"{Path(averaged.output).stem}:{constant.start}" if averaged else None
         if averaged and key and key not in sets:
-            constants = Constants.load(averaged.output)
-            constants = constants.tied(constant.start) if constant.start in TIED else constants
+            constants = Constants.load(averaged.output, constant.start)
             sizes[key] = constants.sum.shape[:2]
             special = special_slots_of(averaged.reads["tokens"])
             sets[key] = matrices_of(constants, special, maximum)

@@ -17,7 +17,7 @@ import pandas as pd
 
 from papa.config.settings import Config
 from papa.config.settings import fraction as lowest_terms
-from papa.config.variant import TIED, Constant
+from papa.config.variant import Constant
 from papa.errors import InputError
 from papa.files import PathLike, read_json, read_table
 from papa.method.averages import Constants
@@ -128,8 +128,7 @@ class Study:
             raise InputError(
                 f"The averages {missing} are missing; run the study again to compute them."
             )
-        averages = Constants.load(path)
-        return averages.tied(replacing.start) if replacing.start in TIED else averages
+        return Constants.load(path, replacing.start)
 
     @property
     def _averages(self) -> dict[tuple[object, ...], Path]:

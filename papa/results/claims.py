@@ -66,6 +66,9 @@ CLAIM_COLUMNS = dict.fromkeys(
 )
 CLAIM_COLUMNS |= dict.fromkeys(("replaced", "heads", "tasks", "averaged", "claims"), "int64")
 CLAIM_COLUMNS |= dict.fromkeys(("margin", "worst"), "string")
+STEP_COLUMNS = ["grid", "line", "model", "constant", "order", "orders", "fraction"]
+STEP_COLUMNS += ["heads", "replaced"]
+"""The columns that all tasks of a line have in common at a number of replaced heads."""
 NUMBERS = (*LOST, *CONTRIBUTED, *RELIANCE[:3], "bound", "corrected_margin", "p", "corrected_p")
 CLAIM_COLUMNS |= dict.fromkeys(NUMBERS, "float64")
 """The columns of the table of claims, which has a row for each line and number of replaced heads, first for all `tasks`
@@ -138,17 +141,20 @@ def claims_of(
     frames = []
     joint = []
     single = []
-    for _, of_line in rows.groupby("line", sort=False):
-        steps = _steps_of_line(of_line, samples)
-        by_task = _claims_by_task(steps, of_line, samples, margins)
+    for _, unordered in rows.groupby("line", sort=False):
+        of_line = _with_order(unordered.sort_values("replaced", kind="stable"), samples)
+        by_task = [
+            _claims_on_task(of_task, samples, margins)
+            for _, of_task in of_line.groupby("task", sort=False)
+        ]
         of_tested = [frame for frame in by_task if frame["tasks"].all()]
-        together = _joint_claims(steps, of_line, of_tested, samples)
+        together = _joint_claims(of_line, of_tested, samples)
         frames += [together, *by_task]
         joint += [together] if of_tested else []
         single += of_tested
     for family in (joint, single):
         _test(family)
-    records = [row for frame in frames for row in frame.reset_index().to_dict("records")]
+    records = [row for frame in frames for row in frame.to_dict("records")]
     claims = pd.DataFrame(records, columns=[*CLAIM_COLUMNS, "orders"])
     # columns of whole numbers have no missing values
     return claims.fillna({"claims": 0, "averaged": 0})
@@ -169,48 +175,31 @@ def _test(family: Sequence[pd.DataFrame]) -> None:
         frame["corrected_p"] = corrected_p[place]
 
 
-def _steps_of_line(rows: pd.DataFrame, samples: Samples) -> pd.DataFrame:
-    """Return a row for each number of replaced heads of a line."""
-    steps = rows.drop_duplicates("replaced").set_index("replaced").sort_index()
-    order = next(iter(rows["order"].dropna()), None)
-    columns = ["grid", "line", "model", "constant", "fraction", "heads"]
+def _with_order(rows: pd.DataFrame, samples: Samples) -> pd.DataFrame:
+    """Add the order of a line to all of its rows, and the number of `orders` that were run."""
     orders = [
         len(samples[row["model"], row["task"]].runs_of[row["setting"]])
         for _, row in rows.iterrows()
     ]
-    return steps[columns].assign(order=order, orders=max(orders))
+    return rows.assign(order=next(iter(rows["order"].dropna()), None), orders=max(orders))
 
 
-def _claims_by_task(
-    steps: pd.DataFrame, rows: pd.DataFrame, samples: Samples, margins: Margins
-) -> list[pd.DataFrame]:
-    """Return the claims about each task of a line with their `tests`; untested tasks have 0 `tasks`."""
-    frames = []
-    for (model, task), of_task in rows.groupby(["model", "task"], sort=False):
-        first = of_task.iloc[0]
-        margin = margin_for(margins, first["metric"])
-        at = of_task.set_index("replaced").reindex(steps.index)
-        frame = steps.assign(
-            task=first["title"],
-            metric=first["metric"],
-            positive=first["positive"],
-            margin=str(margin),
-            tasks=int(tested(at["status"], margin).any()),
-            **{name: at[name] for name in (*LOST, *CONTRIBUTED, *RELIANCE[:3])},
-        )
-        sample = samples[str(model), str(task)]
-        effects = [
-            effect_of(sample, setting) if isinstance(setting, Setting) else None
-            for setting in at["setting"]
-        ]
-        claims = [[Claim(effect, margin) if effect else None] for effect in effects]
-        frame["tests"] = pd.Series(claims, frame.index)
-        frames.append(frame)
-    return frames
+def _claims_on_task(rows: pd.DataFrame, samples: Samples, margins: Margins) -> pd.DataFrame:
+    """Return the claims about a task of a line with their `tests`; an untested task has 0 `tasks`."""
+    first = rows.iloc[0]
+    margin = margin_for(margins, first["metric"])
+    sample = samples[first["model"], first["task"]]
+    effects = [effect_of(sample, setting) for setting in rows["setting"]]
+    return rows.assign(
+        task=first["title"],
+        margin=str(margin),
+        tasks=int(tested(rows["status"], margin).any()),
+        tests=[[Claim(effect, margin) if effect else None] for effect in effects],
+    )
 
 
 def _joint_claims(
-    steps: pd.DataFrame, rows: pd.DataFrame, tested: Sequence[pd.DataFrame], samples: Samples
+    rows: pd.DataFrame, tested: Sequence[pd.DataFrame], samples: Samples
 ) -> pd.DataFrame:
     """Return the claims about all tested tasks of a line together, with their `tests`."""
     means = dict[Hashable, dict[str, float]]()
@@ -222,7 +211,9 @@ def _joint_claims(
         mean = mean_reliance(terms)
         names = ("averaged", *RELIANCE[:3])
         means[number] = dict(zip(names, (len(terms), *mean[:3]), strict=True)) if mean else {}
-    joint = steps.join(pd.DataFrame.from_dict(means, "index")).assign(tasks=len(tested))
+    steps = rows[STEP_COLUMNS].drop_duplicates("replaced")
+    joint = steps.join(pd.DataFrame.from_dict(means, "index"), "replaced")
+    joint["tasks"] = len(tested)
     if tested:
         tests = zip(*(frame["tests"] for frame in tested), strict=True)
         joint["tests"] = [[claim for [claim] in at_number] for at_number in tests]
@@ -263,6 +254,10 @@ def tasks_of(
             "samples": min(len(sample.samples_of(each)) for each in (ORIGINALS, *used)),
             "floors": ", ".join(scores),
             "guess": sample.trivial if sample.guesses else np.nan,
+            "untested": None,
+            "needed": None,
+            "clusters": None,
+            "at_stake": np.nan,
         }
         if not tested(of_task["status"], margin).any():
             record["untested"] = first["status"]
@@ -274,11 +269,8 @@ def tasks_of(
             score = sample.mean(ORIGINALS) or np.nan
             record["at_stake"] = size / score * len(sample.trivial_values)
         records.append(record)
-    columns = (
-        "grid model task untested needed examples clusters at_stake seeds samples floors guess"
-    )
-    tasks = pd.DataFrame(records, columns=columns.split())
-    return tasks.astype(dict.fromkeys(("needed", "clusters", "seeds"), "Int64"))
+    types = dict.fromkeys(("needed", "clusters", "seeds"), "Int64")
+    return pd.DataFrame(records).astype(types)
 
 
 def conclusion_of(
@@ -332,8 +324,7 @@ def data_notes(
     for name in dict.fromkeys(config.tasks[task].corpus for _, task in config.pairs):
         if shared := facts[name]["shared"].get("validation", 0):
             size = facts[name]["rows"]["validation"]
-            shared_rows = f"{shared:,} of {count(size, 'row')}" if size else count(shared, "row")
-            leaked.append(f"{shared_rows} of {name}")
+            leaked.append(f"{shared:,} of {count(size, 'row')} of {name}")
     for row in rows[rows["main"]].drop_duplicates(["model", "task"]).to_dict("records"):
         task = config.tasks[row["task"]]
         tokens = laid_out[row["model"], task.corpus]

@@ -191,18 +191,19 @@ def config_text(
 
 
 def _on_one_line(value: object) -> str:
-    def plain(part: object) -> object:
-        if type(part) in yaml.SafeDumper.yaml_representers:
-            return part
-        # a Fraction is text in YAML
-        return int(part) if isinstance(part, Integral) else str(part)
-
-    listed = [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
-    parts = list(map(plain, listed))
-    # in a list, because YAML ends a lone scalar with a document marker
-    content = [parts] if listed is value else parts
-    text: str = yaml.safe_dump(content, default_flow_style=True, allow_unicode=True, width=10**9)
+    """Return a value, or a list of values, as YAML."""
+    several = isinstance(value, Iterable) and not isinstance(value, str)
+    content = list(map(_plain, value)) if several else _plain(value)
+    # in a list, whose brackets are cut off, because YAML ends a lone scalar with a document marker
+    text: str = yaml.safe_dump([content], default_flow_style=True, allow_unicode=True, width=10**9)
     return text.strip()[1:-1]
+
+
+def _plain(value: object) -> object:
+    """Return a value of a type that YAML has; NumPy's integers become int, and a Fraction becomes text."""
+    if type(value) in yaml.SafeDumper.yaml_representers:
+        return value
+    return int(value) if isinstance(value, Integral) else str(value)
 
 
 def _printable(text: object) -> str:

@@ -366,7 +366,7 @@ def _metrics(study: Plan) -> list[str]:
         labels = study.data(task.corpus).facts["labels"].get(name)
         if not labels or not (positive := positive_class(task.metric, labels["names"])):
             continue
-        sentence = f"{task.title or name}: {METRICS[task.metric].title} of {positive}."
+        sentence = f"{study.config.titles[name]}: {METRICS[task.metric].title} of {positive}."
         doubt = frequent_class(task.metric, labels["names"], labels["train_counts"])
         sentences.append(f"{sentence} {WARNING}{doubt}" if doubt and not task.labels else sentence)
     return sentences
@@ -386,7 +386,7 @@ def _smallest_margin(study: Plan, name: str) -> Row:
     examples = facts["rows"].get("validation", 0)
     margin = margin_for(config.margin, task.metric)
     about: Row = {
-        "title": task.title or name,
+        "title": config.titles[name],
         "seeds": seeds if task.target.probed else None,
         "examples": examples,
     } | dict.fromkeys(("smallest", "in_score", "unlikely", "why"))

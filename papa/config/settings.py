@@ -660,6 +660,11 @@ class Config(Block):
         return list(dict.fromkeys(pairs))
 
     @property
+    def titles(self) -> dict[str, str]:
+        """The title of each task for readers, by its name."""
+        return {name: task.title or name for name, task in self.tasks.items()}
+
+    @property
     def corpora_run(self) -> list[str]:
         """The corpora that tasks and averages of the runs need, each once."""
         grids = self.analyses.values()
@@ -714,8 +719,7 @@ def _check_names(config: Config) -> None:
                 f"{where}: no {what} is called {unknown!r}; {suggested(unknown, defined)}"
             )
     # tables name tasks by their titles
-    titles = Counter(task.title or name for name, task in config.tasks.items())
-    for title, times in titles.items():
+    for title, times in Counter(config.titles.values()).items():
         if times > 1:
             raise InputError(f"Two tasks have the title {title!r}; give each its own.")
     for where, grid in config.grids_by_key.items():

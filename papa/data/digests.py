@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def digest_of_file(*paths: PathLike) -> str:
     read again, even if the new one has the same size and time of modification.
     """
     key = "\n".join(map(os.path.abspath, paths))
-    state = _state(paths)
+    state = state_of(paths)
     *known_state, known_digest = _cached().get(key, [""])
     if known_state == state:
         return str(known_digest)
@@ -45,12 +46,13 @@ def digest_of_file(*paths: PathLike) -> str:
     digest = sha256.hexdigest()
     newest = max(os.stat(path).st_ctime for path in paths)
     # a file that changed while it was read has the digest of neither content
-    if _state(paths) == state and time.time() - newest > MINIMUM_AGE_SECONDS:
+    if state_of(paths) == state and time.time() - newest > MINIMUM_AGE_SECONDS:
         _cache(key, [*state, digest])
     return digest
 
 
-def _state(paths: tuple[PathLike, ...]) -> Entry:
+def state_of(paths: Iterable[PathLike]) -> Entry:
+    """Return the state of some files, which changes whenever one of them is written or replaced."""
     state: Entry = []
     for file in map(os.stat, paths):
         state += file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns

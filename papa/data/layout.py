@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from papa.errors import InputError, count
@@ -320,21 +320,17 @@ def _place_text(
     room, partner_room = rooms if slots else _shares(len(ids), len(partner_ids), sum(rooms))
     first = ids[:room]
     second = partner_ids[:partner_room]
-    pieces = [(0, [*template.start, *first], 0)]
-    last_segment = 0
-    if partner is not None:
-        last_segment = template.second_segment
-        begin = len(template.start) + len(first) if slots is None else slots // 2
-        pieces += [
-            (begin, template.between, 0),
-            (begin + len(template.between), second, last_segment),
-        ]
-    before, tokens, _ = pieces[-1]
-    end = before + len(tokens) if slots is None else slots - len(template.end)
-    pieces.append((end, template.end, last_segment))
-    kept = [token for _, tokens, _ in pieces for token in tokens]
-    slot_of = [slot for begin, tokens, _ in pieces for slot in range(begin, begin + len(tokens))]
-    segments = [segment for _, tokens, segment in pieces for _ in tokens]
+    between = [] if partner is None else template.between
+    pieces = [[*template.start, *first], [*between, *second], template.end]
+    kept = list(chain.from_iterable(pieces))
+    slot_of = list(range(len(kept)))
+    if slots is not None:
+        begins = (0, slots // 2, slots - len(template.end))
+        places = zip(begins, pieces, strict=True)
+        slot_of = [begin + index for begin, tokens in places for index in range(len(tokens))]
+    last_segment = 0 if partner is None else template.second_segment
+    in_first = len(pieces[0]) + len(between)
+    segments = [0] * in_first + [last_segment] * (len(kept) - in_first)
     word_of = [-1] * len(kept)
     if words:
         word_of[len(template.start) : len(template.start) + len(first)] = words[:room]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Collection
 from dataclasses import replace
@@ -11,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from papa.config.settings import SLICE, Corpus, InFiles, Machine, OnHub
 from papa.data.columns import Columns
-from papa.data.digests import digest_of_file
+from papa.data.digests import digest_of_file, state_of
 from papa.data.hub import HOW_TO_FETCH, files_of_configs, folder_of
 from papa.data.readers import class_names_of, read_file
 from papa.errors import InputError, first_line
-from papa.files import digest_of_json
+from papa.files import KEY_DIGITS, digest_of_json
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -86,9 +85,7 @@ def source_digests(corpus: Corpus, machine: Machine) -> dict[str, str] | None:
         folder = folder_of("dataset", corpus.hub, corpus.revision, machine)
         if folder is None:
             return None
-        files = sorted(
-            str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()
-        )
+        files = _files_in(folder)
         if ".huggingface.yaml" not in files:  # it can name any files, too
             files = files_of_configs(files, _configs_on_card(folder), [corpus.config])
         return {"files": digest_of_json({name: digest_of_file(folder / name) for name in files})}
@@ -96,6 +93,11 @@ def source_digests(corpus: Corpus, machine: Machine) -> dict[str, str] | None:
         raise InputError(
             f"{error.filename} cannot be read ({error.strerror}); make it readable and run again."
         ) from error
+
+
+def _files_in(folder: Path) -> list[str]:
+    """Return the paths of all files of a dataset, relative to its folder."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def _configs_on_card(folder: Path) -> object:
@@ -126,13 +128,8 @@ def _load_dataset(folder: Path, config: str | None, split: str) -> Dataset:
     import datasets
 
     # the cache of `datasets` depends only on paths, so it would return old rows after files have changed
-    files = sorted(
-        (str(path.relative_to(folder)), path.stat()) for path in folder.rglob("*") if path.is_file()
-    )
-    state = [
-        (name, status.st_size, status.st_mtime_ns, status.st_ctime_ns) for name, status in files
-    ]
-    key = hashlib.sha256(repr(state).encode()).hexdigest()[:16]
+    files = _files_in(folder)
+    key = digest_of_json([files, state_of(folder / name for name in files)])[:KEY_DIGITS]
     cache = Path(datasets.config.HF_DATASETS_CACHE, "papa", key)
     options = {"split": split, "cache_dir": str(cache)}
     shown = not datasets.are_progress_bars_disabled()

@@ -130,7 +130,7 @@ class Finished:
             # not labels of other tasks
             texts = {column: digests[column] for column in TEXTS if column in digests}
             task |= {
-                "title": settings.title or name,
+                "title": self.config.titles[name],
                 "metric": settings.metric,
                 "slots": self.config.corpora[settings.corpus].slots,
                 "texts": digest_of_json(texts),
@@ -147,9 +147,8 @@ class Finished:
     @cached_property
     def runs(self) -> pd.DataFrame:
         """The scores of all runs: a row for each run, metric and subset."""
-        titles = {name: task.title or name for name, task in self.config.tasks.items()}
         runs = [self._run(job) for job in self.probes]
-        return collect_runs(runs, self.outcomes, titles)
+        return collect_runs(runs, self.outcomes, self.config.titles)
 
     @cached_property
     def summary(self) -> pd.DataFrame:

@@ -124,9 +124,10 @@ def _by_task(grid: GridView, rows: pd.DataFrame, model: str) -> list[Table]:
     printed = rows["mean"].where(rows["constant"].notna()).map("{:.3f}".format).astype("float64")
     best = (len(constants) > 1) & printed.eq(printed.groupby(rows["task"]).transform("max"))
     scores = pd.Series(texts(score_text, rows, "mean", "half_width"), rows.index, "str")
-    cells = rows.assign(scores=scores.where(~best, "**" + scores + "**"), **effect_texts(rows))
+    effects = effect_texts(rows, reliance_text)
+    cells = rows.assign(scores=scores.where(~best, "**" + scores + "**"), **effects)
     floors = [name for name in FLOORS if rows[name].notna().any()]
-    cells["reliance"] = list(map(reliance_text, rows.to_dict("records")))
+
     cells[floors] = rows[floors].map(score_text)
     first = cells.groupby("task")[[*floors, CONTRIBUTES]].first().T  # the same in all rows
     titles = dict(zip(rows["task"], rows["title"], strict=True))

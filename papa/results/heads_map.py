@@ -78,7 +78,7 @@ def head_maps(finished: Finished) -> tuple[list[Row], dict[str, Row]]:
         layers, heads = (number + 1 for number in weights[-1][0]) if weights else sizes[key]
         maps.append(
             {
-                "title": f"{config.tasks[task].title or task}, {model}, {constant_name(name)}",
+                "title": f"{config.titles[task]}, {model}, {constant_name(name)}",
                 "layers": layers,
                 "heads": heads,
                 "weights": [round(value, 4) for _, value in weights] or None,

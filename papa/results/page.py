@@ -133,7 +133,7 @@ def first_rows(finished: Finished) -> dict[str, list[dict[str, str]]]:
             texts = {name: read.get(name) for name in ("first", "second", "words")}
             row = {name: _on_a_line(text) for name, text in texts.items() if text is not None}
             for task, labels in finished.facts[corpus]["labels"].items():
-                title = finished.config.tasks[task].title or task
+                title = finished.config.titles[task]
                 label = read[f"label {task}"]
                 values = label if isinstance(label, list) else [label]
                 names = [labels["names"][value] for value in values]

@@ -5,7 +5,7 @@ The HTML report, the terminal and claims.json have the same sentences and notes,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from math import ceil, isfinite, isnan
 
@@ -130,13 +130,18 @@ def effects_note(sources: str) -> str:
     return f"{FORMULA} {POINTS_NOTE} In brackets: 95% intervals over {sources}."
 
 
-def effect_texts(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells of what is lost, what attention contributes, and reliance, with a column for each."""
+def effect_texts(
+    rows: pd.DataFrame, reliance: Callable[[Row], str] = share_text
+) -> pd.DataFrame:
+    """Return the cells of what is lost, what attention contributes, and reliance, with a column for each.
+
+    `reliance` formats the last; `reliance_text` does so in a table that does not show what attention contributes.
+    """
     records = rows.to_dict("records")
     cells = {
         "lost": list(map(lost_text, records)),
         CONTRIBUTES: list(map(contributed_text, records)),
-        "reliance": list(map(share_text, records)),
+        "reliance": list(map(reliance, records)),
     }
     return pd.DataFrame(cells, rows.index)
 

@@ -26,12 +26,9 @@ NOTE = (
 def stability(finished: Finished) -> Section | None:
     """Compare orders of heads, seed by seed; None if there is one seed, or no weights of heads were learned."""
     heads = heads_of(finished.jobs)
-    tasks = finished.config.tasks
     if len(finished.config.ranking.seeds) < 2 or heads.empty:
         return None
-    rows = stability_of(
-        heads.assign(title=heads["task"].map(lambda task: tasks[task].title or task))
-    )
+    rows = stability_of(heads.assign(title=heads["task"].map(finished.config.titles)))
     return Section("stability", "Stability of orders", rows, COLUMNS, [table_of(rows)], NOTE)
 
 

@@ -133,8 +133,7 @@ def by_fraction(
     # fractions with one number of replaced heads are one column; transposed, because pandas no longer groups columns
     scores = scores.T.groupby(level=0, sort=False).first().T.fillna("")
     at_last = shown[shown["fraction"] == smallest].set_index("row").reindex(table.index)
-    last = effect_texts(at_last)[["lost"]]
-    last["reliance"] = list(map(reliance_text, at_last.to_dict("records")))
+    last = effect_texts(at_last, reliance_text)[["lost", "reliance"]]
     last["drop"] = at_last["relative_drop"].map(mean_text)
     return used_columns(table.join(scores).join(last.add_suffix(f" at {headings[smallest]}")))
 

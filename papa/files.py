@@ -362,11 +362,7 @@ def _feed(digest: hashlib.blake2b, values: pa.Array) -> None:
                 )
                 digest.update(memoryview(content)[int(ends[0]) : int(ends[-1])])
         else:
-            filled = (
-                values.fill_null(False if pa.types.is_boolean(kind) else 0)
-                if values.null_count
-                else values
-            )
+            filled = values.fill_null(False if pa.types.is_boolean(kind) else 0)
             digest.update(np.ascontiguousarray(filled.to_numpy(zero_copy_only=False)).tobytes())
 
 
@@ -480,11 +476,11 @@ def _text_in_parquet(path: PathLike) -> bytes | None:
 
 
 def _text_in_tensors(path: PathLike) -> str | None:
-    with open(path, "rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        # in a damaged file the size may be any number, and must not be allocated
-        header: dict[str, dict[str, str]] = json.loads(file.read(min(size, 1 << 24)))
-    return header.get("__metadata__", {}).get(KEY)
+    from safetensors import safe_open
+
+    with safe_open(path, "numpy") as file:
+        metadata: dict[str, str] = file.metadata() or {}
+    return metadata.get(KEY)
 
 
 def _text_in_arrays(path: PathLike) -> str | None:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from papa.config.settings import CLOSE, Block, Config
 from papa.errors import InputError
+from papa.files import PathLike
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -36,9 +37,7 @@ YAML_HINTS = {
 """Advice for mistakes, by a part of PyYAML's message."""
 
 
-def read_config(
-    path: str | os.PathLike[str], changes: Mapping[str, object] | None = None
-) -> Config:
+def read_config(path: PathLike, changes: Mapping[str, object] | None = None) -> Config:
     """Read the config in a YAML file; `changes` replace its keys, block by block.
 
     Raises:
@@ -124,7 +123,7 @@ for _tag in ("int", "float"):
     CarefulLoader.add_constructor(f"tag:yaml.org,2002:{_tag}", CarefulLoader.number)
 
 
-def read_yaml(path: str | os.PathLike[str]) -> object:
+def read_yaml(path: PathLike) -> object:
     """Read a YAML file; raise `InputError` if it is invalid, or contains what YAML silently reads in a strange way."""
     try:
         with open(path, encoding="utf-8") as file:

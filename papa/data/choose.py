@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from papa.config.measures import MASKED, METRICS, NEXT
 from papa.config.settings import SPLITS
-from papa.data.columns import Columns, Roles, Rows
+from papa.data.columns import ClassNames, Columns, Roles, Rows
 from papa.data.readers import read_file
 from papa.data.splits import ANYTHING, Wanted, write_rows
 from papa.data.weights import POSITIONS, Facts, predicts_next
@@ -77,7 +77,7 @@ class DataSet:
     reasons: dict[str, str]
     slots: int = BLOCK_SLOTS
     unused: Sequence[str] = ()
-    labels: Sequence[str] | None = None
+    labels: ClassNames = None
     notes: Sequence[str] = ()
     unwritten: Mapping[str, Columns] = field(default_factory=dict)
     examples: Rows = ()
@@ -280,7 +280,7 @@ def described(
     splits: dict[str, Columns],
     files: dict[str, str],
     roles: Roles,
-    labels: Sequence[str] | None = None,
+    labels: ClassNames = None,
 ) -> DataSet:
     """Describe the texts in the columns `roles`, choose a metric for their labels, and check the rows of all splits."""
     train = splits["train"]

@@ -23,6 +23,8 @@ ONE_OBJECT_PER_ROW = (
 Value = str | int | float | None
 Rows = Sequence[Sequence[str]]
 """Words, labels or names `[row][word]`; if they belong to whole texts, each row has one."""
+ClassNames = Sequence[str] | None
+"""The names of the classes of labels, in order; None if they are not known."""
 Roles = Mapping[str, str]
 """Names of columns by role: first, second or words; label."""
 NO_CLASS = ("-1", "-100")
@@ -88,7 +90,7 @@ class Columns:
         )
         return words
 
-    def classes(self, name: str, listed: Sequence[str] | None, words: Rows | None) -> Rows:
+    def classes(self, name: str, listed: ClassNames, words: Rows | None) -> Rows:
         """Return class names [row][word]; without `words`, each row has a single name.
 
         If the data has no class names, numbers are indices into the names that the task has `listed`. If a listed name
@@ -188,7 +190,7 @@ class Columns:
         self._refuse(wrong, f"a list in column {name} without one {role} per word")
         return list(values)
 
-    def examples(self, roles: Roles, labels: Sequence[str] | None) -> tuple[Rows, Rows]:
+    def examples(self, roles: Roles, labels: ClassNames) -> tuple[Rows, Rows]:
         """Return the texts (or the words) of each row, and its classes, from columns by role; check all rows."""
         words = self.words(roles["words"]) if "words" in roles else None
         texts = [self.texts(roles[role]) for role in ("first", "second") if role in roles]
@@ -311,14 +313,14 @@ def _whole_number(value: Value) -> Value:
     return int(float(value)) if value is not None and WHOLE.fullmatch(str(value)) else value
 
 
-def _is_out_of_range(value: Value, names: Sequence[str] | None) -> bool:
+def _is_out_of_range(value: Value, names: ClassNames) -> bool:
     # these are reported as missing labels
     if names is None or str(value) in NO_CLASS:
         return False
     return isinstance(value, int) and value not in range(len(names))
 
 
-def _name_of(value: Value, names: Sequence[str] | None) -> str:
+def _name_of(value: Value, names: ClassNames) -> str:
     """Return the class name of a value; a missing label becomes an empty string or a negative number."""
     if value is None or value != value:
         return ""

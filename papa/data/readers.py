@@ -25,6 +25,8 @@ from papa.errors import InputError, count, first_line, listing
 if TYPE_CHECKING:
     import pyarrow as pa
 
+WantedColumns = Collection[str] | None
+"""The names of the columns to read; None for all."""
 MAXIMUM_CHARACTERS = 2**31 - 1
 """Maximum length of a value in a CSV file; Python's default, 131,072, is less than a chapter of a book."""
 CONLLU = ("id", "words", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -44,7 +46,7 @@ WORD_NUMBER = re.compile(r"([0-9]+)([-.][0-9]+)?")
 
 def read_file(
     path: Path,
-    wanted: Collection[str] | None = None,
+    wanted: WantedColumns = None,
     words: bool = False,
     columns: Sequence[str] | None = None,
 ) -> Columns:
@@ -102,11 +104,11 @@ def _classes(feature: object) -> list[str]:
     return []
 
 
-def _is_wanted(column: str, wanted: Collection[str] | None) -> bool:
+def _is_wanted(column: str, wanted: WantedColumns) -> bool:
     return wanted is None or column in wanted
 
 
-def _read_parquet(path: Path, wanted: Collection[str] | None, _: object) -> Columns:
+def _read_parquet(path: Path, wanted: WantedColumns, _: object) -> Columns:
     import pyarrow.parquet as pq
 
     # pq.read_table would import pyarrow.dataset, which costs 50 MB of memory in every job
@@ -122,7 +124,7 @@ def _read_parquet(path: Path, wanted: Collection[str] | None, _: object) -> Colu
     return Columns(str(path), table, names, class_names_of(features))
 
 
-def _read_json(path: Path, wanted: Collection[str] | None, _: object) -> Columns:
+def _read_json(path: Path, wanted: WantedColumns, _: object) -> Columns:
     """Read an array of objects, or an object on each line; a missing key is null."""
     names: dict[str, None] = {}
     records = list[dict[str, object]]()
@@ -180,7 +182,7 @@ def _json(path: Path, number: int, text: str) -> Any:
         ) from error
 
 
-def _read_csv(path: Path, wanted: Collection[str] | None, columns: Sequence[str] | None) -> Columns:
+def _read_csv(path: Path, wanted: WantedColumns, columns: Sequence[str] | None) -> Columns:
     """Read a line of names, unless there are `columns`, then rows. In TSV files, a quote is an ordinary character."""
     csv.field_size_limit(MAXIMUM_CHARACTERS)
     tabs = path.suffix.lower() == ".tsv"
@@ -467,7 +469,7 @@ def _table(path: Path, columns: Mapping[str, Sequence[object]]) -> pa.Table:
     return pa.table(arrays)
 
 
-READERS: dict[str, Callable[[Path, Collection[str] | None, Sequence[str] | None], Columns]] = {
+READERS: dict[str, Callable[[Path, WantedColumns, Sequence[str] | None], Columns]] = {
     ".parquet": _read_parquet,
     ".jsonl": _read_json,
     ".json": _read_json,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from papa.config.settings import SLICE, Corpus, InFiles, Machine, OnHub
 from papa.data.columns import Columns
 from papa.data.digests import digest_of_file, state_of
 from papa.data.hub import HOW_TO_FETCH, files_of_configs, folder_of
-from papa.data.readers import class_names_of, read_file
+from papa.data.readers import WantedColumns, class_names_of, read_file
 from papa.errors import InputError, first_line
 from papa.files import KEY_DIGITS, digest_of_json
 
@@ -20,9 +19,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 
-def load_splits(
-    corpus: Corpus, wanted: Collection[str] | None, machine: Machine
-) -> dict[str, Columns]:
+def load_splits(corpus: Corpus, wanted: WantedColumns, machine: Machine) -> dict[str, Columns]:
     """Load the columns that are `wanted` (None: all) of each split of a corpus, in the order of the source.
 
     Raises:
@@ -108,7 +105,7 @@ def _configs_on_card(folder: Path) -> object:
     return (card or {}).get("configs")
 
 
-def _in_folder(corpus: OnHub, split: str, wanted: Collection[str] | None, folder: Path) -> Columns:
+def _in_folder(corpus: OnHub, split: str, wanted: WantedColumns, folder: Path) -> Columns:
     try:
         dataset = _load_dataset(folder, corpus.config, corpus.sources[split])
     except Exception as error:  # malformed files raise more errors than the library documents

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 from papa.config.settings import fraction
-from papa.data.columns import Columns, Roles, Rows, class_name, missing_labels
+from papa.data.columns import ClassNames, Columns, Roles, Rows, class_name, missing_labels
 from papa.data.readers import class_names_of
 from papa.errors import InputError, count, listing
 from papa.files import replacing
@@ -32,7 +32,7 @@ class Wanted:
     columns: Roles = field(default_factory=dict)
     hold_out: float | str | None = None
     drop_empty: bool = False
-    labels: Sequence[str] | None = None
+    labels: ClassNames = None
 
     def __post_init__(self) -> None:
         given = ", ".join(f"{role}={name}" for role, name in self.columns.items())
@@ -170,7 +170,7 @@ def write_rows(path: Path, rows: Columns) -> None:
 
 
 def _without_empty(
-    columns: Columns, roles: Roles, labels: Sequence[str] | None
+    columns: Columns, roles: Roles, labels: ClassNames
 ) -> tuple[Columns, int, set[str]]:
     """Return the rows that have a value in each of these columns, the number of others, and labels that are none."""
     rows = zip(*(columns.table.column(name).to_pylist() for name in roles.values()), strict=True)

@@ -19,7 +19,7 @@ from papa.config.settings import FolderModel, Machine, ModelSettings, PackageMod
 from papa.data.digests import digest_of_file
 from papa.data.hub import CONFIGS_AND_TOKENIZERS, download, folder_of, is_local, refusal
 from papa.errors import InputError, first_line
-from papa.files import digest_of_json
+from papa.files import PathLike, digest_of_json
 from papa.stages import AnyJob
 
 Facts = dict[str, object]
@@ -166,7 +166,7 @@ def folder_in_package(package: str) -> Path | None:
     return None
 
 
-def facts_in(folder: str | os.PathLike[str]) -> Facts:
+def facts_in(folder: PathLike) -> Facts:
     """Read the config.json in a folder; raise `InputError` if it cannot be read."""
     try:
         facts = json.loads(Path(folder, "config.json").read_bytes())

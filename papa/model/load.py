@@ -30,7 +30,7 @@ from papa.data.weights import (
     without_progress_bars,
 )
 from papa.errors import InputError, count, first_line
-from papa.files import KEY_DIGITS, PACKAGES, Record, opened_table, read_json, write_json
+from papa.files import KEY_DIGITS, PACKAGES, PathLike, Record, opened_table, read_json, write_json
 from papa.model.check import refused
 from papa.model.model import Model, check_stock
 from papa.model.settling import Checked
@@ -46,7 +46,7 @@ _kept: ContextVar[dict[tuple[str, str, str], Model] | None] = ContextVar("papa_k
 
 
 def load_model(
-    path_or_id: str | os.PathLike[str],
+    path_or_id: PathLike,
     revision: str | None = None,
     device: str = "auto",
     dtype: Dtype = "float32",
@@ -69,7 +69,7 @@ def load_model(
 
 
 def stock_model(
-    path_or_id: str | os.PathLike[str],
+    path_or_id: PathLike,
     revision: str | None = None,
     device: str = "auto",
     dtype: Dtype = "float32",

@@ -15,7 +15,7 @@ from papa.errors import InputError
 from papa.model.attention import BlockObserver, Observed, Session
 from papa.model.check import check_checkpointing, without_hooks
 from papa.model.forms import is_patched, options_of, slots_limit
-from papa.model.replacement import AnyConstants, Head, Replacement, check_slots, replacement_of
+from papa.model.replacement import AnyConstants, Heads, Replacement, check_slots, replacement_of
 from papa.model.settling import Checked, settle, unchanged
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class Model:
     def replacement(
         self,
         constants: AnyConstants | None = None,
-        heads: Iterable[Head] | None = None,
+        heads: Heads = None,
         mixing: Tensor | None = None,
     ) -> Replacement:
         """Return a replacement of heads by constants that can be reused for any batch; see `hidden_states`."""
@@ -224,7 +224,7 @@ class Model:
         self,
         inputs: Inputs,
         constants: AnyConstants | None = None,
-        heads: Iterable[Head] | None = None,
+        heads: Heads = None,
         mixing: Tensor | None = None,
     ) -> Tensor:
         """Return all hidden states of a batch with some heads replaced (paper, Sec. 3.3).
@@ -252,7 +252,7 @@ class Model:
         self,
         inputs: Inputs,
         constants: AnyConstants | None = None,
-        heads: Iterable[Head] | None = None,
+        heads: Heads = None,
         mixing: Tensor | None = None,
     ) -> Tensor:
         """Return the logits of the model's prediction head with some attention heads replaced; see `hidden_states`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -17,7 +17,7 @@ from papa.model.attention import Session
 from papa.model.check import check_checkpointing, without_hooks
 from papa.model.forms import BEGINS_PASS, accepted_by, is_patched
 from papa.model.model import PADDING_BEFORE, check_stock
-from papa.model.replacement import AnyConstants, Head, check_slots, replacement_of
+from papa.model.replacement import AnyConstants, Heads, check_slots, replacement_of
 from papa.model.settling import settle_plain
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def replaced_attention(
-    model: PreTrainedModel, constants: AnyConstants, heads: Iterable[Head] | None = None
+    model: PreTrainedModel, constants: AnyConstants, heads: Heads = None
 ) -> Iterator[PreTrainedModel]:
     """Replace the attention of `heads` (None: all) by `constants` in a plain transformers model (Sec. 3.3).
 

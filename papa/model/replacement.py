@@ -22,6 +22,8 @@ from papa.errors import InputError
 
 Head = tuple[int, int]
 """The index of a layer, and the index of a head in this layer."""
+Heads = Iterable[Head] | None
+"""Some heads of a model; None means all."""
 
 
 FEW_POSITIONS = 64
@@ -188,7 +190,7 @@ Replacement = list[Keep | Replace | Mix]
 def replacement_of(
     shape: tuple[int, int],
     constants: AnyConstants | None = None,
-    heads: Iterable[Head] | None = None,
+    heads: Heads = None,
     mixing: Tensor | None = None,
     *,
     like: Tensor | None = None,

@@ -329,8 +329,10 @@ class Plan:
         states = self.states(model, task, variant)
         streamed = self.streamed(task, variant)
         kind = ProbeEncoder if streamed else Probe
-        needs: Needs = {"tokens": (None, states.reads["tokens"])}
-        needs["states"] = states.key, states.output
+        needs: Needs = {
+            "tokens": (None, states.reads["tokens"]),
+            "states": (states.key, states.output),
+        }
         if streamed:
             needs = {name: (None, path) for name, path in states.reads.items()}
             needs |= self._of_model(model)
@@ -352,15 +354,14 @@ class Plan:
         if isinstance(cluster, str):
             drawn["clusters"] = data.facts["digests"]["train"]["cluster"], data.path
         size = cluster if isinstance(cluster, int) else 1
-        runs = [(f"{seed}", seed, 0) for seed in self.variants(model, task)[variant]]
+        runs = [(seed, 0) for seed in self.variants(model, task)[variant]]
         if not streamed:  # another pass of the model for each sample would take too long
-            samples = range(1, 1 + self.config.resamples)
-            runs += [(f"resample-{sample}", sample, sample) for sample in samples]
+            runs += [(sample, sample) for sample in range(1, 1 + self.config.resamples)]
         name = "-".join((model, task, *variant.path.split("/")))
         computed = self._settings_of(variant)
         training = Training.of_probe(block)
         jobs = list[AnyJob]()
-        for suffix, seed, sample in runs:
+        for seed, sample in runs:
             settings = kind(
                 **self._of_task(task, seed, training),
                 sample=sample,
@@ -369,7 +370,8 @@ class Plan:
             )
             read = needs | drawn if sample else needs
             numbered = about | {"seed": seed, "sample": sample}
-            jobs.append(self._job(settings, f"{name}-{suffix}", read, numbered, computed))
+            number = f"resample-{sample}" if sample else seed
+            jobs.append(self._job(settings, f"{name}-{number}", read, numbered, computed))
         return jobs
 
     @cached_property

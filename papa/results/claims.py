@@ -370,7 +370,7 @@ def _listed(titles: Row) -> list[str]:
 
 def p_values_of(claims: Claims) -> list[float]:
     """Return the p value of all claims at each number, without a correction."""
-    # a task that was not run at this number may lose everything there
+    # a task whose effect is unknown at this number may lose everything there
     values = [max(1.0 if claim is None else claim.p for claim in at_number) for at_number in claims]
     return list(accumulate(values, max))
 

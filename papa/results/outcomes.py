@@ -23,7 +23,7 @@ from papa.config.measures import (
 )
 from papa.config.variant import CONTEXT_FREE, Order
 from papa.results.statistics import PseudoValues, Spread
-from papa.results.table import Row, arrow_of
+from papa.results.table import Row, arrow_of, records_of
 
 ALL = "all"
 """The subset of all validation examples."""
@@ -149,12 +149,12 @@ class TaskOutcomes:
 
     def settings(self, resampled: bool = False) -> dict[Setting, list[int]]:
         """Return the indices of the runs of each setting: those on all training rows, or those on samples of them."""
-        columns = self.runs[[*VARIANT_KEYS, "sample"]].astype(object).where(self.runs.notna(), None)
         indices: dict[Setting, list[int]] = {}
-        for index, (constant, order, fraction, sample) in enumerate(columns.to_numpy().tolist()):
-            if bool(sample) == resampled:
-                base = None if order is None else Order.parse(order).base
-                indices.setdefault(Setting(constant, base, fraction), []).append(index)
+        for index, run in enumerate(records_of(self.runs)):
+            if bool(run["sample"]) == resampled:
+                base = run["order"] and Order.parse(run["order"]).base
+                setting = Setting(run["constant"], base, run["fraction"])
+                indices.setdefault(setting, []).append(index)
         return indices
 
     def sample(self, metric: str, mask: np.ndarray) -> Sample:

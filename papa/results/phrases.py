@@ -130,9 +130,7 @@ def effects_note(sources: str) -> str:
     return f"{FORMULA} {POINTS_NOTE} In brackets: 95% intervals over {sources}."
 
 
-def effect_texts(
-    rows: pd.DataFrame, reliance: Callable[[Row], str] = share_text
-) -> pd.DataFrame:
+def effect_texts(rows: pd.DataFrame, reliance: Callable[[Row], str] = share_text) -> pd.DataFrame:
     """Return the cells of what is lost, what attention contributes, and reliance, with a column for each.
 
     `reliance` formats the last; `reliance_text` does so in a table that does not show what attention contributes.

@@ -30,7 +30,6 @@ from papa import __version__
 from papa.errors import DamagedArtefact, InputError, first_line
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
     from torch import Tensor
@@ -366,7 +365,7 @@ def _feed(digest: hashlib.blake2b, values: pa.Array) -> None:
             digest.update(np.ascontiguousarray(filled.to_numpy(zero_copy_only=False)).tobytes())
 
 
-# -- JSON, tensors, arrays --------------------------------------------------------------------------------------------
+# -- JSON, tensors ----------------------------------------------------------------------------------------------------
 
 
 def write_json(content: Mapping[str, object], path: PathLike, record: Record | None = None) -> None:
@@ -409,35 +408,6 @@ def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], Json]:
     return tensors, dict(unsealed(path, text, _parts_of_tensors(tensors)).facts)
 
 
-def provenance_of_arrays(
-    facts: Json, record: Record | None, arrays: Mapping[str, np.ndarray]
-) -> str:
-    """Return the provenance of an HDF5 file with these `arrays`; the file stores it in the attribute `KEY`."""
-    digests = {name: digest_of_array(values) for name, values in arrays.items()}
-    return sealed({**facts, "arrays": digests}, record)
-
-
-def check_arrays(path: PathLike, text: str, arrays: Mapping[str, np.ndarray]) -> Json:
-    """Return the facts of an HDF5 file; raise `DamagedArtefact` if `arrays` changed since they were written."""
-    facts = dict(unsealed(path, text).facts)
-    digests = facts.pop("arrays", {})
-    for name, values in arrays.items():
-        if digests.get(name) != digest_of_array(values):
-            raise damaged(path, f"is damaged ({name} has changed since it was written)")
-    return facts
-
-
-def digest_of_array(values: np.ndarray) -> str:
-    """Return the digest of an array's type, shape and values."""
-    import numpy as np
-
-    digest = hashing()
-    digest.update(f"{values.dtype.str} {list(values.shape)}\n".encode())
-    # flat, because NumPy views no array without dimensions as bytes
-    digest.update(np.ascontiguousarray(values).reshape(-1).view("u1").data)
-    return digest.hexdigest()
-
-
 def text_at_end(file: BinaryIO) -> bytes:
     """Return the text at the end of a file, before its length in 8 bytes; raise ValueError if there is none."""
     size = file.seek(0, os.SEEK_END)
@@ -476,11 +446,11 @@ def _text_in_parquet(path: PathLike) -> bytes | None:
 
 
 def _text_in_tensors(path: PathLike) -> str | None:
-    from safetensors import safe_open
-
-    with safe_open(path, "numpy") as file:
-        metadata: dict[str, str] = file.metadata() or {}
-    return metadata.get(KEY)
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        # in a damaged file the size may be any number, and must not be allocated
+        header: dict[str, dict[str, str]] = json.loads(file.read(min(size, 1 << 24)))
+    return header.get("__metadata__", {}).get(KEY)
 
 
 def _text_in_arrays(path: PathLike) -> str | None:

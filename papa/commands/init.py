@@ -92,7 +92,8 @@ def start(
         data = data.fitted(facts, folder, settings.get("slots"))
         _check_new(data.files[split] for split in data.unwritten)
     if path.parent.resolve() != Path.cwd():
-        data = _with_absolute_paths(data)
+        files = {split: os.path.abspath(file) for split, file in data.files.items()}
+        data = replace(data, files=files)
         model = os.path.abspath(model) if model and os.path.isdir(model) else model
     name = re.sub("[^a-z0-9_-]+", "-", path.stem.lower()).strip("-_")[:64] or "mine"
     text = config_text(name, model or EXAMPLE_MODEL, data, facts, settings)
@@ -100,18 +101,13 @@ def start(
     config_of(yaml.safe_load(text))
     _write(path, text, data)
     shown = ["line", "files", "columns", "slots", "metric", "reasons", "notes"]
-    files = data.files.items()
+    missing = {split: file for split, file in data.files.items() if not os.path.isfile(file)}
     return {
         "config": str(path),
         **{name: getattr(data, name) for name in shown},
-        "missing_files": {split: file for split, file in files if not os.path.isfile(file)},
+        "missing_files": missing,
         "next": [shlex.join(["papa", verb, argument(path)]) for verb in ("plan", "run")],
     }
-
-
-def _with_absolute_paths(data: DataSet) -> DataSet:
-    files = {split: os.path.abspath(file) for split, file in data.files.items()}
-    return replace(data, files=files)
 
 
 def _check_new(files: Iterable[PathLike]) -> None:

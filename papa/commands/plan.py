@@ -394,7 +394,7 @@ def _smallest_margin(study: Plan, name: str) -> Row:
         return about | {"why": "without `floors` no reliance is measured"}
     if task.target.probed and seeds == 1:
         return about | {"why": "one seed shows nothing; use at least two"}
-    if not METRICS[task.metric].bounded:
+    if METRICS[task.metric].log_scaled:
         return about | {"why": "the score has no upper limit"}
     if not examples or config.corpora[task.corpus].blocks:
         return about | {"why": "the number of validation examples is not known"}

@@ -117,11 +117,6 @@ class Target:
     decoder: bool | None = None
     right: str = "gold"
 
-    @property
-    def predictor(self) -> str:
-        """Name what makes the predictions, for messages."""
-        return "probe" if self.probed else "model"
-
 
 @dataclass(frozen=True)
 class Measure:
@@ -166,11 +161,6 @@ class Measure:
     def readings(self) -> tuple[str, ...]:
         """The metric itself, and the metrics that are reported with it."""
         return (self.name, *self.also_reported)
-
-    @property
-    def bounded(self) -> bool:
-        """Whether both ends of the range are finite."""
-        return math.isfinite(self.high - self.low)
 
 
 def _majority(what: str, names: Sequence[str], train_counts: Sequence[int]) -> Guess:

@@ -197,7 +197,7 @@ class Examples:
         longest = int(on_host.lengths.max())
         shape = (len(batch.lengths), longest)
         same_slots = False
-        if bool((on_host.lengths == longest).all()):
+        if (on_host.lengths == longest).all():
             columns = batch.slots.view(shape)
             real = None
             positions = None

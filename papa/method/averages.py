@@ -165,7 +165,7 @@ class Constants:
             DamagedArtefact: the file is damaged or contains something else.
         """
         averages, mean = _read(path, ("sum", "count"))
-        if bool((averages.count < 0).any()):
+        if (averages.count < 0).any():
             raise damaged(path, "is damaged (a count of examples is negative)")
         # bit by bit, because the same division made both
         if not torch.equal(averages.mean, mean):

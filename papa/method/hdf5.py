@@ -17,10 +17,12 @@ from papa.files import (
     Json,
     PathLike,
     Record,
-    check_arrays,
-    provenance_of_arrays,
+    damaged,
+    hashing,
     reading,
     replacing,
+    sealed,
+    unsealed,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +46,8 @@ def write_arrays(
     # build the file in memory, because the library aborts the process at exit if the disk is full
     content = BytesIO()
     with h5py.File(content, "w") as store:
-        store.attrs[KEY] = provenance_of_arrays(facts, record, arrays)
+        digests = {name: digest_of_array(values) for name, values in arrays.items()}
+        store.attrs[KEY] = sealed({**facts, "arrays": digests}, record)
         options = {
             "compression": "gzip",
             "compression_opts": 1,
@@ -75,7 +78,21 @@ def read_arrays(path: PathLike, names: Iterable[str]) -> tuple[dict[str, np.ndar
     ):
         size = Path(path).stat().st_size
         arrays = {name: _dataset(store, name, size) for name in names}
-        return arrays, check_arrays(path, str(store.attrs[KEY]), arrays)
+        facts = dict(unsealed(path, str(store.attrs[KEY])).facts)
+        digests = facts.pop("arrays", {})
+        for name, values in arrays.items():
+            if digests.get(name) != digest_of_array(values):
+                raise damaged(path, f"is damaged ({name} has changed since it was written)")
+        return arrays, facts
+
+
+def digest_of_array(values: np.ndarray) -> str:
+    """Return the digest of an array's type, shape and values."""
+    digest = hashing()
+    digest.update(f"{values.dtype.str} {list(values.shape)}\n".encode())
+    # flat, because NumPy views no array without dimensions as bytes
+    digest.update(np.ascontiguousarray(values).reshape(-1).view("u1").data)
+    return digest.hexdigest()
 
 
 def _dataset(store: h5py.File, name: str, size: int) -> np.ndarray:

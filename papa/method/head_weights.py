@@ -51,7 +51,7 @@ def learn_weights(jobs: Sequence[Job[LearnLambda]]) -> str:
         values = gate_slopes(model, constants, objective, settings)[None].float().cpu()
     else:
         values = learn_gates(model, constants, objective, settings, checkpoint)
-    if not bool(values.isfinite().all()):
+    if not values.isfinite().all():
         raise InputError(
             f"The gradient of a head of {job.about['model']} is not finite; lower the learning rate of the task, or "
             "run the model in float32."

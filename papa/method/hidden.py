@@ -75,7 +75,7 @@ def exponents_of(hidden: Tensor) -> Tensor:
 def rounded(hidden: Tensor) -> Tensor:
     """Round hidden states like stored ones; `hidden` and the result are float32 `[..., hidden]`."""
     half = hidden.half()
-    if bool(half.isfinite().all()):
+    if half.isfinite().all():
         return half.float()
     exponents = exponents_of(hidden)
     # powers of two change no digit, so only the rounding to float16 loses some

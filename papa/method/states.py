@@ -127,9 +127,9 @@ def _halved(states: Sequence[Tensor], scaling: bool) -> Tensor:
     """
     halved = [] if scaling else [state.half() for state in states]
     half = (stacked(halved) if halved else scaled(stacked(states).float())).cpu()
-    if bool(torch.isfinite(half).all()):
+    if torch.isfinite(half).all():
         return half
-    if all(bool(state.isfinite().all()) for state in states):
+    if all(state.isfinite().all() for state in states):
         raise _BeyondFloat16
     raise InputError(
         "A hidden state of this model is NaN or infinite, so the hidden states cannot be stored; use another model, or "

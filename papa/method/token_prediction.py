@@ -113,7 +113,7 @@ class NextTokens(TokenPrediction):
                 f"The checkpoint of {type(model.full).__name__} has no language-modelling head, which {user} needs; "
                 "give a checkpoint with its head, or tasks with labels."
             )
-        if "validation" in splits and not bool((splits["validation"].lengths > 1).any()):
+        if "validation" in splits and not (splits["validation"].lengths > 1).any():
             raise InputError(
                 "No text of the validation split has a next token, because each has only one token; use longer texts."
             )

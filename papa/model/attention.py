@@ -101,7 +101,7 @@ class AttentionFacts:
         def observe_rule(rule: Rule) -> None:
             # rules may index masks with their arguments, so these are tensors on the device of the masks
             zero = torch.zeros((), dtype=torch.long, device=session.layout.columns.device)
-            causal.append(not bool(rule(zero, zero, zero, zero + 1)))
+            causal.append(not rule(zero, zero, zero, zero + 1))
 
         def repeat_values(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             index = layer_index_of(module)

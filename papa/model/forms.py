@@ -91,7 +91,7 @@ class Form:
         if self.positions != "none":
             arguments["position_ids"] = positions
         # DeBERTa accepts segments, although its config has none
-        if "token_type_ids" in accepted and bool(getattr(model.config, "type_vocab_size", None)):
+        if "token_type_ids" in accepted and getattr(model.config, "type_vocab_size", None):
             arguments["token_type_ids"] = segments
         return arguments
 

@@ -362,10 +362,10 @@ def _check_finite(name: str, model: PreTrainedModel) -> None:
     """Refuse a checkpoint with NaN or infinity, which a batch would show only by the tokens it has."""
     for key, weights in model.named_parameters():
         # the sum of finite numbers may be infinite, so only then is each number read
-        if weights.is_meta or bool(weights.sum().isfinite()):
+        if weights.is_meta or weights.sum().isfinite():
             continue
         for fault, found in (("NaN", weights.isnan()), ("infinity", weights.isinf())):
-            if bool(found.any()):
+            if found.any():
                 raise InputError(
                     f"{key} of {name} contains {fault}, so the checkpoint is damaged; download or save it again."
                 )

@@ -136,7 +136,7 @@ class Model:
             inputs if isinstance(inputs, Packed) else Packed.of(inputs, _padding_of(self.config))
         )
         first_slots = packed.slots[packed.lengths.cumsum(0) - packed.lengths]
-        if not self.padding_before and bool(first_slots.any()):
+        if not self.padding_before and first_slots.any():
             raise InputError(PADDING_BEFORE.format(name=type(self.model).__name__))
         if packed.n > self.slots_limit:
             raise InputError(

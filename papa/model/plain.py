@@ -111,9 +111,9 @@ class _Calls:
         self._check_attention(arguments)
         ids, mask = self._ids_and_mask(arguments)
         causal = self.session.causal
-        if causal and not self.padding_before and not bool(mask[:, 0].all()):
+        if causal and not self.padding_before and not mask[:, 0].all():
             raise InputError(PADDING_BEFORE.format(name=type(self.model).__name__))
-        if not bool(((mask == 0) | (mask == 1)).all()):
+        if not ((mask == 0) | (mask == 1)).all():
             raise InputError(
                 "attention_mask contains values other than 0 and 1; give each text a separate row."
             )
@@ -121,7 +121,7 @@ class _Calls:
         if isinstance(positions, Tensor):
             # only between real tokens: `generate` gives all padding the same position
             real = mask[:, -ids.shape[1] :].bool()
-            if bool(((positions.diff(dim=-1) < 1) & real[:, 1:] & real[:, :-1]).any()):
+            if ((positions.diff(dim=-1) < 1) & real[:, 1:] & real[:, :-1]).any():
                 raise InputError(
                     "position_ids restart within a row, as if it held several texts; give each text a separate row."
                 )

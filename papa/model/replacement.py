@@ -223,7 +223,7 @@ def replacement_of(
             raise InputError(
                 f"mixing has shape {list(mixing.shape)}; this model needs [layer, head] = {list(shape)}."
             )
-        if not bool(((mixing >= 0) & (mixing <= 1)).all()):
+        if not ((mixing >= 0) & (mixing <= 1)).all():
             raise InputError("mixing contains weights outside [0, 1].")
         return [
             Mix(weights, checked.of_heads(layer))

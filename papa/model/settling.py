@@ -164,7 +164,7 @@ def stock_by_padding(model: PreTrainedModel) -> dict[Padding, Stock]:
             raise InputError(
                 f"{type(model).__name__} cannot run as it is ({problem}){remedy}."
             ) from error
-        if not all(bool(state.isfinite().all()) for state in stock[padding][1]):
+        if not all(state.isfinite().all() for state in stock[padding][1]):
             dtype = next(model.parameters()).dtype
             raise InputError(f"its hidden states are not finite in {dtype}; load it in float32.")
     return stock | _stock_with_padding_before(model)
@@ -450,7 +450,7 @@ class Trial:
         finally:
             hook.remove()
         of_tokens = feeding[0].flatten(0, -2)[: len(inside)]
-        return len(shifts) == 1 and not bool(of_tokens[~inside].any())
+        return len(shifts) == 1 and not of_tokens[~inside].any()
 
     def _identity(self, batch: Packed) -> Tensor:
         """Return constants with which each token sees only itself; softmax over several tokens never gives the same."""

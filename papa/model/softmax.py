@@ -311,6 +311,6 @@ def window_of(attention: Tensor) -> int | None:
         return None
     outside = seen & ((distances < 0) | (distances > farthest))
     hidden = ~seen & (distances >= 0) & (distances <= farthest)
-    if bool(outside.any()) or bool(hidden.any()):
+    if outside.any() or hidden.any():
         raise InputError("a layer hides keys that are not outside of a window.")
     return farthest + 1

@@ -119,8 +119,9 @@ class Effect:
             unit = "cluster of validation examples" if clustered else "validation example"
             return f"one {unit}, so no interval"
         if not self.over_guess.above():
-            better = f"the {sample.metric.target.predictor} is not significantly better"
-            return f"{better} than {guess} ({sample.trivial:.3f})"
+            predictor = "probe" if sample.seeded else "model"
+            better = f"the {predictor} is not significantly better than {guess}"
+            return f"{better} ({sample.trivial:.3f})"
         if not len(self.contributions):
             return NO_FLOOR
         return SIGNIFICANT if all(each.above() for each in self.over_floors) else NOT_SIGNIFICANT

@@ -10,7 +10,8 @@ from sizes import EXAMPLES, SLOTS
 
 import papa
 from papa.errors import DamagedArtefact
-from papa.files import KEY, provenance_of_arrays
+from papa.files import KEY, sealed
+from papa.method.hdf5 import digest_of_array
 
 
 @pytest.fixture
@@ -55,7 +56,8 @@ def written(path, constants, **datasets):
     arrays |= {name: values for name, values in datasets.items() if isinstance(values, np.ndarray)}
     facts = {"examples": 1, "shape": list(arrays["sum"].shape)}
     with h5py.File(path, "w") as store:
-        store.attrs[KEY] = provenance_of_arrays(facts, None, arrays)
+        facts["arrays"] = {name: digest_of_array(values) for name, values in arrays.items()}
+        store.attrs[KEY] = sealed(facts, None)
         for name, values in arrays.items():
             make = datasets.get(name)
             if callable(make):

@@ -14,7 +14,6 @@ from rich.console import Console
 
 from papa.errors import DamagedArtefact, InputError, format_bytes
 from papa.files import (
-    REBUILD,
     checkpoint_of,
     opened_table,
     read_json,
@@ -47,10 +46,6 @@ def inspect(path: Path) -> dict[str, Any]:
     record = provenance.record if provenance else None
     facts: Facts = {}
     try:
-        if provenance is None:
-            raise DamagedArtefact(
-                f"{path} has no record of its content: it is damaged or not papa's; {REBUILD}."
-            )
         facts = READERS[path.suffix](path)
     except DamagedArtefact as error:
         damage = str(error)

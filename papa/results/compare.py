@@ -228,11 +228,11 @@ def _tested(estimate: Estimate | None, delta: float | None) -> Row:
     row: Row = dict.fromkeys(("difference", "low", "high", "p", "p_equal"))
     if estimate is None:
         return row | {"why": "orders have no common seed"}
-    row["difference"] = float(estimate.mean)
+    row["difference"] = estimate.mean
     if not estimate.freedom:
         return row | {"why": "one seed has no interval"}
     ends = estimate.interval()
-    row |= {"low": float(ends.low), "high": float(ends.high), "p": float(estimate.p())}
+    row |= {"low": ends.low, "high": ends.high, "p": estimate.p()}
     return row | {"p_equal": None if delta is None else estimate.p_within(delta), "why": None}
 
 
@@ -385,8 +385,9 @@ def _only(side: Results, other_side: Results) -> list[Row]:
 def print_comparison(result: Row, console: Console) -> None:
     """Print the result of `compare`: a headline, tables of scores, other differences, and notes on the tests."""
     console.print(f"A: {printable(result['a'])}\nB: {printable(result['b'])}\n")
-    console.print(headline(result), style="bold red" if result["verdicts"][DIFFERS] else "bold")
-    console.print("")
+    console.print(
+        headline(result), "", sep="\n", style="bold red" if result["verdicts"][DIFFERS] else "bold"
+    )
     for verdict in (DIFFERS, DIFFERS_BY_LESS, UNDECIDED, EQUAL):
         _print_table(verdict.capitalize(), _rows_of_verdict(result["rows"], verdict), 3, console)
     settings = [

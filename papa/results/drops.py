@@ -16,9 +16,10 @@ from papa.results.summary import DROP_NOTE, has_drop, is_main
 from papa.results.table import Table, mean_text, score_text, texts
 from papa.results.views import grid_views, rows_of
 
+DROP = "mean_relative_drop"
 COLUMNS = {"model": "string", "constant": "string", "mean_original": "float64", "tasks": "int64"}
 COLUMNS |= {
-    "mean_relative_drop": "float64",
+    DROP: "float64",
     "tasks_with_drop": "int64",
     "tasks_without_drop": "string",
 }
@@ -95,31 +96,29 @@ def drop_figure(frame: pd.DataFrame) -> tuple[alt.Chart | None, str]:
         names = names + " / " + frame["constant"].map(constant_name)
     frame = frame.assign(
         text=names,
-        end=frame["mean_relative_drop"],
-        at=frame["mean_original"],
         score=frame["mean_original"].map("{:.3f}".format),
-        drop=frame["mean_relative_drop"].map(mean_text),
+        drop=frame[DROP].map(mean_text),
     )
-    points = frame[frame["end"].notna()].sort_values("end", kind="stable")
-    undefined = frame.loc[frame["end"].isna(), "text"]
+    points = frame.dropna(subset=DROP).sort_values(DROP, kind="stable")
+    undefined = frame.loc[frame[DROP].isna(), "text"]
     missing = f"No drop is defined for {', '.join(undefined)}." if len(undefined) else ""
     alternative = f"{TITLE}: " + "; ".join(
         texts("{}: score {}, drop {}".format, points, "text", "score", "drop")
     )
     if len(points) < 2:
         return None, alternative
-    across = _padded_range(points["at"])
+    across = _padded_range(points["mean_original"])
     # with 0 on the axis, small drops do not look large
-    up = _padded_range(pd.Series([0.0, *points["end"]]))
+    up = _padded_range(pd.Series([0.0, *points[DROP]]))
     scale = alt.Scale(domain=across, nice=False, zero=False)
     ticks = alt.Axis(tickCount=5, labelFlush=False)
     rising = alt.Scale(domain=up, nice=False)
     percents = alt.Axis(format=".1%", tickCount=6)
     dots = alt.Chart(inline(points)).mark_point(size=70, filled=True, opacity=1)
     figure = dots.encode(
-        alt.X("at:Q", title="mean original score", scale=scale, axis=ticks),
+        alt.X("mean_original:Q", title="mean original score", scale=scale, axis=ticks),
         alt.Y(
-            "end:Q",
+            f"{DROP}:Q",
             title="mean relative drop with every head replaced",
             scale=rising,
             axis=percents,

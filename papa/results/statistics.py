@@ -89,7 +89,7 @@ class Estimate:
         parts = np.array([self.variance, other.variance])
         freedoms = np.array([self.freedom, other.freedom])
         mean = self.mean - other.mean
-        total = float(parts.sum())
+        total = parts.sum()
         freedom = _freedom(total, parts, freedoms) if freedoms.all() else 0.0
         # crossed, because the lower side of the difference is the upper side of what is subtracted
         skews = self.skews[0] + other.skews[1], self.skews[1] + other.skews[0]
@@ -129,7 +129,7 @@ class Estimate:
         """Return the distance from the mean to where a tail with this probability begins on one side."""
         if not self.freedom:
             return math.inf
-        wider = self.variance + self.skews[(1 + side) // 2] * max(-float(ndtri(tail)), 0.0)
+        wider = self.variance + self.skews[(1 + side) // 2] * max(-ndtri(tail), 0.0)
         return float(-stdtrit(self.freedom, tail) * math.sqrt(wider))
 
 
@@ -292,11 +292,11 @@ class Spread:
         single = self.members.sum(1) == 1
         main = single & ~rows
         largest = (squares[main] @ self.members[main]).max(initial=0)
-        variance = float(max(signed[~rows].sum(), largest) + max(signed[rows].sum(), 0))
+        variance = max(signed[~rows].sum(), largest) + max(signed[rows].sum(), 0)
         if np.count_nonzero(squares[rows & single]) > 1:
-            variance = max(variance - self._seeds_of_samples(combination), float(largest))
+            variance = max(variance - self._seeds_of_samples(combination), largest)
         freedom = _freedom(variance, squares[single], self.freedoms[single]) if self.known else 0.0
-        mean = float(combination @ self.means)
+        mean = combination @ self.means
         skews = self._skews(squares, combination)
         return Estimate(mean, variance, freedom, self._shares(squares), skews)
 
@@ -308,8 +308,8 @@ class Spread:
         """
         first = np.asarray(numerator, float)
         second = np.asarray(denominator, float)
-        top = float(first @ self.means)
-        bottom = float(second @ self.means)
+        top = first @ self.means
+        bottom = second @ self.means
         middle = top / bottom if bottom else math.nan
         if not self.estimate(second).above(level):
             return Interval(middle, -math.inf, math.inf, math.inf)
@@ -339,8 +339,8 @@ class Spread:
         for weight, numerator, denominator in terms:
             first = np.asarray(numerator, float)
             second = np.asarray(denominator, float)
-            bottom = float(second @ self.means)
-            ratio = float(first @ self.means) / bottom
+            bottom = second @ self.means
+            ratio = first @ self.means / bottom
             parts.append(weight * ratio)
             contrast += weight * (first - ratio * second) / bottom
         return replace(self.estimate(contrast), mean=math.fsum(parts))
@@ -362,21 +362,21 @@ class Spread:
         deviation = math.sqrt(max(squares[self._single("examples")].sum(), 0))
         if self.units is None or not deviation:
             return 0.0, 0.0
-        cube = float(((combination @ self.units) ** 3).sum())
+        cube = ((combination @ self.units) ** 3).sum()
         lengths = np.array([combination[task] @ combination[task] for task in self.tasks])
-        unseen = float(((lengths * np.array(self.unseen)) ** 1.5).sum())
+        unseen = ((lengths * np.array(self.unseen)) ** 1.5).sum()
         return max(unseen - cube, 0) / deviation, max(unseen + cube, 0) / deviation
 
     def _shares(self, squares: np.ndarray) -> dict[str, float]:
         """Return the share of the variance due to each source, without interactions."""
         signed = squares * self.signs
         rows = self._of("rows")
-        total = float(signed[~rows].sum() + max(signed[rows].sum(), 0))
+        total = signed[~rows].sum() + max(signed[rows].sum(), 0)
         parts = dict[str, float]()
         for name in SOURCES:
             effects = rows if name == "rows" else self._of(name) & ~rows
             # differences of mean squares may be negative by chance, but no share of a variance is
-            parts[name] = max(float(signed[effects].sum()), 0.0)
+            parts[name] = max(signed[effects].sum(), 0.0)
         total = max(total, sum(parts.values()))
         return {name: part / total if total else 0.0 for name, part in parts.items()}
 

@@ -86,19 +86,24 @@ class Table:
             f"\\midrule\n{line}" if index in rules else line for index, line in enumerate(lines)
         ]
         caption = f"{self.title.rstrip('.')}."
-        below = [
-            r"\par\smallskip",
-            rf"\parbox{{\linewidth}}{{\footnotesize {escape_latex(self.note)}}}",
-        ]
-        end = [r"\bottomrule", r"\end{tabular}", *(below if self.note else []), r"\end{table}", ""]
-        begin = ["% needs \\usepackage{booktabs}", r"\begin{table}", r"\centering"]
-        begin += [rf"\caption{{{escape_latex(caption)}}}"]
-        begin += [
-            rf"\begin{{tabular}}{{{columns}}}",
-            r"\toprule",
-            " & ".join(map(_latex_cell, self.header)) + r" \\",
-        ]
-        return "\n".join([*begin, *ruled, *end])
+        note = rf"\parbox{{\linewidth}}{{\footnotesize {escape_latex(self.note)}}}"
+        return "\n".join(
+            [
+                "% needs \\usepackage{booktabs}",
+                r"\begin{table}",
+                r"\centering",
+                rf"\caption{{{escape_latex(caption)}}}",
+                rf"\begin{{tabular}}{{{columns}}}",
+                r"\toprule",
+                " & ".join(map(_latex_cell, self.header)) + r" \\",
+                *ruled,
+                r"\bottomrule",
+                r"\end{tabular}",
+                *([r"\par\smallskip", note] if self.note else []),
+                r"\end{table}",
+                "",
+            ]
+        )
 
     def print(self, console: Console) -> None:
         """Print the table; if it is too wide, cells are wrapped, columns of names at `NAME_WIDTH` characters."""
@@ -228,9 +233,7 @@ def rules_between(names: pd.DataFrame) -> tuple[int, ...]:
 
 def texts(format_row: Callable[..., str], rows: pd.DataFrame, *columns: str) -> list[str]:
     """Format each row from some of its columns."""
-    return [
-        format_row(*values) for values in zip(*(rows[column] for column in columns), strict=True)
-    ]
+    return list(map(format_row, *(rows[column] for column in columns)))
 
 
 def metric_name(metric: str, positive: object = None) -> str:

@@ -210,8 +210,7 @@ def _tokens(texts: Rows, tokenizer: PreTrainedTokenizerBase | None) -> Sequence[
     encoded = tokenizer(
         list(texts), add_special_tokens=False, is_split_into_words=split, verbose=False
     )
-    ids: list[list[int]] = encoded["input_ids"]
-    return ids
+    return encoded["input_ids"]
 
 
 def data_in_files(

@@ -214,8 +214,7 @@ class SequenceProbe(nn.Module):
         pooled = (
             pooled.view(layers, -1, size).transpose(0, 1).flatten(1)
         )  # [example, (L+1) * hidden]
-        logits: Tensor = self.output(self.dropout(torch.tanh(self.dense(pooled))))
-        return logits
+        return self.output(self.dropout(torch.tanh(self.dense(pooled))))
 
 
 class TokenProbe(nn.Module):
@@ -229,8 +228,7 @@ class TokenProbe(nn.Module):
 
     def packed(self, hidden: Tensor) -> Tensor:
         """Return logits `[token, label]` from packed `hidden` `[token, L+1, hidden]`."""
-        logits: Tensor = self.output(torch.tanh(self.dense(hidden.flatten(1))))
-        return logits
+        return self.output(torch.tanh(self.dense(hidden.flatten(1))))
 
 
 def initialise(probe: nn.Module, spread: float) -> None:

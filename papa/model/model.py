@@ -118,8 +118,7 @@ class Model:
 
     @property
     def _weight(self) -> Tensor:
-        weight = next(self.model.parameters())
-        return weight
+        return next(self.model.parameters())
 
     def pack(self, inputs: Inputs | Packed) -> Packed:
         """Return the real tokens of `inputs` (as `lay_out` returns them, or already packed) on the model's device.

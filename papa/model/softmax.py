@@ -89,10 +89,7 @@ class SoftmaxMode(TorchFunctionMode, ABC):
 
             def product(attention: Tensor) -> Tensor:
                 changed = attention.reshape(awaited.shape).to(awaited)
-                multiplied: Tensor = function(
-                    *args[:place], changed, *args[place + 1 :], **keywords
-                )
-                return multiplied
+                return function(*args[:place], changed, *args[place + 1 :], **keywords)
 
             return self.after_product(product, awaited)
         result = function(*args, **keywords)
@@ -240,8 +237,7 @@ def by_head(softmax: Tensor, examples: Examples) -> Tensor | None:
     if softmax.shape[-2:] != (examples.queries, keys) or len(softmax) % number:
         return None
     if softmax.dim() == 3:
-        by_example: Tensor = softmax.unflatten(0, (number, -1))
-        return by_example
+        return softmax.unflatten(0, (number, -1))
     return softmax if softmax.dim() == 4 and len(softmax) == number else None
 
 

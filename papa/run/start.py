@@ -446,8 +446,7 @@ def _options() -> Namespace | None:
     if called:
         return called.options
     with suppress(SystemExit, Exception), redirect_stderr(StringIO()), redirect_stdout(StringIO()):
-        options: Namespace = parse_args(sys.argv[1:])[1]
-        return options
+        return parse_args(sys.argv[1:])[1]
     return None
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -292,6 +292,11 @@ class Job(Generic[S]):
 AnyJob = Job[Settings]  # A job of any stage
 
 
+def states_read(jobs: Iterable[AnyJob]) -> list[str]:
+    """Return the files of hidden states that jobs read, each once."""
+    return list(dict.fromkeys(job.reads["states"] for job in jobs if "states" in job.reads))
+
+
 # compared by identity, because batches are keys, and equality would walk through all that they need
 @dataclass(eq=False)
 class JobBatch:
@@ -332,7 +337,7 @@ class JobBatch:
         """The hidden states that the jobs write or read."""
         if self.marker:
             return {job.output for job in self.jobs}
-        return {job.reads["states"] for job in self.jobs if "states" in job.reads}
+        return set(states_read(self.jobs))
 
     @property
     def all_needs(self) -> list[JobBatch]:

@@ -248,7 +248,7 @@ def _tokens_of(study: Plan, job: AnyJob) -> tuple[int, int]:
 
 def _slots_of(study: Plan, job: AnyJob) -> int:
     """Return the number of slots of a job's corpus."""
-    return int(study.config.corpora[job.about["corpus"]].slots or job.about["slots"])
+    return study.config.corpora[job.about["corpus"]].slots or job.about["slots"]
 
 
 def _sizes(study: Plan, model: str) -> dict[str, int]:
@@ -271,7 +271,7 @@ def _passes(batch: JobBatch) -> float:
             trained = batch.jobs[0].variant.trained
             return max(len(batch.jobs) * training.epochs, 1) * (BACKWARD if trained else 1)
         case Probe(training=training):
-            return float(PROBE_SHARE * len(batch.jobs) * training.epochs)
+            return PROBE_SHARE * len(batch.jobs) * training.epochs
     return len(batch.jobs)
 
 
@@ -336,7 +336,7 @@ def _tokens_per_second(study: Plan, model: str, length: int, slots: int) -> floa
         with torch.inference_mode():
             float(loaded.run(packed)[-1].sum())  # a GPU is done when it gives a number
         seconds = time.perf_counter() - begin
-    return float(texts * length / seconds)
+    return texts * length / seconds
 
 
 def _misfits(study: Plan) -> Iterator[str]:

@@ -188,7 +188,7 @@ class Columns:
             for row, words_of_row in zip(values, words, strict=True)
         ]
         self._refuse(wrong, f"a list in column {name} without one {role} per word")
-        return list(values)
+        return values
 
     def examples(self, roles: Roles, labels: ClassNames) -> tuple[Rows, Rows]:
         """Return the texts (or the words) of each row, and its classes, from columns by role; check all rows."""

@@ -214,7 +214,7 @@ def _table(corpus: Corpus, tasks: Tasks, machine: Machine) -> tuple[pa.Table, Js
             warnings.append(f"{number} {'is' if repeated == 1 else 'are'} also in training.")
     labels: dict[str, Json] = {}
     for name, task in tasks.items():
-        names, indices, counts, doubts = _labels(task, corpus, splits)
+        names, indices, counts, doubts = _labels(task, splits)
         labels[name] = {"names": names, "train_counts": counts}
         values = indices if corpus.words else [row[0] for row in indices]
         columns[f"label {name}"] = pa.array(
@@ -223,7 +223,7 @@ def _table(corpus: Corpus, tasks: Tasks, machine: Machine) -> tuple[pa.Table, Js
         warnings += doubts
     for name, task in tasks.items():
         if task.subset:
-            columns[f"subset {name}"] = _subsets(task.subset, corpus, splits)
+            columns[f"subset {name}"] = _subsets(task.subset, splits)
     if isinstance(corpus.cluster, str):
         columns["cluster"], doubts = _clusters(corpus.cluster, splits)
         warnings += doubts
@@ -298,7 +298,7 @@ def _bytes(texts: pa.ChunkedArray) -> int:
 
 
 def _labels(
-    task: Task, corpus: Corpus, splits: Sequence[PreparedSplit]
+    task: Task, splits: Sequence[PreparedSplit]
 ) -> tuple[list[str], list[list[int]], list[int], list[str]]:
     """Return names, indices of labels [row][word], counts of training labels in the rows used, and warnings."""
     column = str(task.label)
@@ -316,7 +316,7 @@ def _labels(
     return names, indices, [counts[name] for name in names], doubts
 
 
-def _subsets(column: str, corpus: Corpus, splits: Sequence[PreparedSplit]) -> pa.Array:
+def _subsets(column: str, splits: Sequence[PreparedSplit]) -> pa.Array:
     """Return the names of subsets: one for each row, or a list with one for each word."""
     import pyarrow as pa
 

@@ -51,17 +51,16 @@ class Tokens:
         self.offsets = torch.cat([torch.zeros(1, dtype=torch.long), self.lengths.cumsum(0)])
 
     @classmethod
-    def of(cls, batches: Iterable[Packed], split: str, as_words: bool = False) -> Tokens:
-        """Collect the examples of batches with the same layout; with `as_words`, every token is a word."""
+    def of(cls, batches: Iterable[Packed], as_words: bool = False) -> Tokens:
+        """Collect training examples in batches with the same layout; with `as_words`, every token is a word."""
         packed = list(batches)
         flat = {
             name: torch.cat([getattr(batch, name).cpu() for batch in packed]).int()
             for name in ("ids", "slots", "segments")
         }
         flat |= {"words": flat["slots"]} if as_words else {}
-        return cls(
-            flat, torch.cat([batch.lengths.cpu() for batch in packed]), split, 0, packed[0].n
-        )
+        lengths = torch.cat([batch.lengths.cpu() for batch in packed])
+        return cls(flat, lengths, "train", 0, packed[0].n)
 
     @classmethod
     def of_table(cls, table: pa.Table, split: str, first: int, slots: int) -> Tokens:

@@ -61,8 +61,7 @@ def learn_weights(jobs: Sequence[Job[LearnLambda]]) -> str:
     table = pa.table({name: column.flatten().numpy() for name, column in columns.items()})
     write_table(table, job.output, {}, job.record)
     checkpoint.discard()
-    low = float(values[-1].min())
-    high = float(values[-1].max())
+    low, high = values[-1].aminmax()
     learned = "λ" if settings.weights == "lambda" else "gradient"
     examples = count(objective.examples, "example")
     epochs = count(len(values), "epoch")

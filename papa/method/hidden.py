@@ -47,18 +47,17 @@ LARGEST_EXPONENT = 15
 
 def stored_values(index: Index) -> int:
     """Return the number of stored values of a hidden state, of which the last one is its exponent in a scaled file."""
-    hidden = int(index["hidden"])
-    return hidden + 1 if index.get("scaled") else hidden
+    return index["hidden"] + bool(index.get("scaled"))
 
 
 def token_bytes(index: Index) -> int:
     """Return the bytes of the hidden states of one token."""
-    return int(2 * index["layers"] * stored_values(index))
+    return 2 * index["layers"] * stored_values(index)
 
 
 def states_bytes(index: Index) -> int:
     """Return the bytes of all hidden states, after which the checksums begin; a checksum has four bytes."""
-    return int(index["tokens"] * token_bytes(index))
+    return index["tokens"] * token_bytes(index)
 
 
 def exponents_of(hidden: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ def learn_lambda(  # noqa: PLR0913 - settings are keywords
         )
     per_token = isinstance(labels, Tensor) and labels.ndim == 2
     packed = packed_batches(check_model(model), batches, "learn_lambda")
-    tokens = Tokens.of(packed, "train", per_token)
+    tokens = Tokens.of(packed, per_token)
     check_slots(model.replacement(constants), tokens.n)
     training = Training(learning_rate=learning_rate, batch_size=batch_size, epochs=epochs)
     with (
@@ -116,7 +116,7 @@ def _values(tokens: Tokens, labels: LabelValues) -> list[str | int]:
         token_labels = labels.cpu()[example, tokens.slots.long()]
         if int((token_labels != IGNORED).sum()) < int((labels != IGNORED).sum()):
             raise InputError("Some slots without a token have labels; give -100 for these slots.")
-        return list(token_labels.tolist())
+        return token_labels.tolist()
     # tolist also converts NumPy's integers, which are no int
     listed: list[str | int] = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     if len(listed) != len(tokens):

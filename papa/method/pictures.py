@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from papa.errors import InputError
 
@@ -143,5 +143,5 @@ def inline(frame: pd.DataFrame) -> alt.InlineData:
     import altair as alt
 
     # JSON has no NaN
-    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    return alt.InlineData([{str(name): value for name, value in row.items()} for row in rows])
+    rows: Any = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return alt.InlineData(rows)

@@ -96,7 +96,7 @@ def train_probes(jobs: Sequence[Job[Probe]]) -> str:
     Raise `InputError` if the loss is no longer finite.
     """
     first = jobs[0]
-    splits = Tokens.read(jobs[0].reads["tokens"])
+    splits = Tokens.read(first.reads["tokens"])
     resumed = list[str]()
     last = list[float]()
     with (_streamed if isinstance(first.settings, ProbeEncoder) else _stored)(

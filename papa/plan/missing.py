@@ -13,7 +13,7 @@ from contextlib import suppress
 from graphlib import TopologicalSorter
 
 from papa.files import PathLike
-from papa.stages import STAGES, AnyJob, HiddenStates, JobBatch, Report
+from papa.stages import STAGES, AnyJob, HiddenStates, JobBatch, Report, states_read
 
 
 def linked(batches: Sequence[JobBatch]) -> list[JobBatch]:
@@ -44,9 +44,7 @@ def find_missing(batches: Sequence[JobBatch], reported: bool, forced: Collection
         batch.forced = _is_forced(batch, forced)
         if batch.rule not in (HiddenStates.stage, Report.stage):
             batch.lacking = _to_run(batch, [job.output for job in batch.jobs])
-    read = {
-        job.reads["states"] for batch in batches for job in batch.lacking if "states" in job.reads
-    }
+    read = set(states_read(job for batch in batches for job in batch.lacking))
     for batch in batches:
         if batch.rule == HiddenStates.stage:
             batch.lacking = _to_run(batch, read)

@@ -40,6 +40,7 @@ from papa.stages import (
     Tokenize,
     Training,
     key_in,
+    states_read,
     write_jobs,
 )
 
@@ -463,11 +464,10 @@ class Plan:
 
     def _of_states(self, jobs: Iterable[AnyJob]) -> Iterator[JobBatch]:
         """Yield batches of the hidden states that jobs read; together, those of a batch are small."""
-        readers = [job for job in jobs if "states" in job.reads]
         # gradients are computed from states, so these cannot wait for the states of an order by gradient
-        before = {job.reads["states"] for job in readers if isinstance(job.settings, LearnLambda)}
+        before = states_read(job for job in jobs if isinstance(job.settings, LearnLambda))
         owned = dict[tuple[str, str, bool], list[AnyJob]]()
-        for path in dict.fromkeys(job.reads["states"] for job in readers):
+        for path in states_read(jobs):
             about = self._states[path].about
             owner = about["model"], about["task"] or about["corpus"], path in before
             owned.setdefault(owner, []).append(self._states[path])
@@ -502,7 +502,7 @@ class Plan:
         rows = sum(facts["rows"].values())
         characters = sum(facts["characters"].values())
         tokens = min(rows * slots, characters + 4 * rows)
-        return int(tokens * (sizes["layers"] + 1) * sizes["hidden"] * 2)
+        return tokens * (sizes["layers"] + 1) * sizes["hidden"] * 2
 
     @property
     def warnings(self) -> list[str]:
@@ -523,11 +523,11 @@ class Plan:
         }
 
     @property
-    def _states_to_store(self) -> set[str]:
+    def _states_to_store(self) -> list[str]:
         """The hidden states that are kept, or that a job that has to run reads."""
         kept = self.config.keep_hidden_states
         jobs = [job for batch in self.batches for job in (batch.jobs if kept else batch.lacking)]
-        return {job.reads["states"] for job in jobs if "states" in job.reads}
+        return states_read(jobs)
 
     def write(self) -> None:
         """Write plan.json, and the files of the jobs; a config that is edited during a run changes no job."""

@@ -111,12 +111,8 @@ def patterns(finished: Finished) -> list[Section]:
         return []
     pairs = [(model, task) for model, task in config.pairs if task in asked.tasks]
     corpora = dict.fromkeys((model, config.tasks[task].corpus) for model, task in pairs)
-    sections = []
-    for model, corpus in corpora:
-        averages = finished.averages(model, corpus, Constant("average"))
-        if averages is not None:
-            sections.append(patterns_of(averages, asked.heads))
-    return sections
+    averages = [finished.averages(*names, Constant("average")) for names in corpora]
+    return [patterns_of(job, asked.heads) for job in averages if job]
 
 
 def measure_patterns(constants: Constants, special: Sequence[int]) -> list[Measures]:

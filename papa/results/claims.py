@@ -435,8 +435,7 @@ def tables_of(frame: pd.DataFrame) -> list[Table]:
         title = "What is lost" if grid == RUN else str(grid).replace("_", " ").capitalize()
         text = rows[["line"]] if rows["line"].nunique() > 1 else rows[[]]
         text = text.assign(task=rows["task"])
-        numbers = rows[["replaced", "heads"]].map("{:,}".format)
-        text["heads replaced"] = numbers["replaced"] + " of " + numbers["heads"]
+        text["heads replaced"] = texts("{:,} of {:,}".format, rows, "replaced", "heads")
         names = len(text.columns)
         lost = text.fillna({"task": MEAN}).join(effect_texts(rows))
         if rows["metric"].dropna().map(unit_of).eq(POINTS).any():  # nats are in the cells

@@ -262,8 +262,7 @@ def _points(frame: pd.DataFrame) -> pd.DataFrame:
         whole=whole,
         edge=whole * (1 + 8 / WIDTH),
         at=replaced + shift * min(2.5, 10 / max(1, curve.max())) * whole / WIDTH,
-        low=rows["low"].astype("float64").clip(lowest, highest),
-        high=rows["high"].astype("float64").clip(lowest, highest),
+        **rows[["low", "high"]].astype("float64").clip(lowest, highest, axis=0),
         number=number.astype(str) + " of " + rows["heads"].astype(str),
         score=rows["mean"].map("{:.3f}".format),
     )

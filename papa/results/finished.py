@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from papa.config.settings import Config
+from papa.config.settings import SPLITS, Config
 from papa.config.variant import Constant
 from papa.data.prepare import TEXTS
 from papa.files import PathLike, digest_of_json, read_facts, read_provenance, read_table
@@ -36,7 +36,7 @@ from papa.results.outcomes import (
 )
 from papa.results.phrases import covered
 from papa.results.reliance import effects_of
-from papa.results.scores import SPLITS, collect_runs
+from papa.results.scores import collect_runs
 from papa.results.summary import summary_of
 from papa.results.table import Row
 from papa.results.views import grid_views

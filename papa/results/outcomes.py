@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,11 +22,10 @@ from papa.config.measures import (
     pseudo_values,
 )
 from papa.config.variant import CONTEXT_FREE, Order
+from papa.data.prepare import ALL
 from papa.results.statistics import PseudoValues, Spread
 from papa.results.table import Row, arrow_of, records_of
 
-ALL = "all"
-"""The subset of all validation examples."""
 OUTCOME_COLUMNS = list(dict.fromkeys(measure.column for measure in MEASURES.values()))
 """The columns of an item that differ between runs, such as the predicted label or the loss."""
 VARIANT_KEYS = ["constant", "order", "fraction"]
@@ -227,7 +226,7 @@ class Sample:
     @cached_property
     def trivial(self) -> float:
         """The score of the trivial classifier."""
-        return float(self.metric.score(self.trivial_counts.sum(1))[0])
+        return self.metric.score(self.trivial_counts.sum(1))[0]
 
     @cached_property
     def values(self) -> np.ndarray:
@@ -238,12 +237,12 @@ class Sample:
     def trivial_values(self) -> np.ndarray:
         """The pseudo-values of the trivial classifier, `[unit]`."""
         [values] = pseudo_values(self.metric, by_cluster(self.trivial_counts, self.clusters))
-        return np.asarray(values)
+        return values
 
     def mean(self, setting: Setting) -> float:
         """Return the mean score of a setting over its runs; NaN if there are none."""
         runs = self.settings.get(setting)
-        return float(self.scores[runs].mean()) if runs else math.nan
+        return self.scores[runs].mean() if runs else math.nan
 
     @cached_property
     def floor_settings(self) -> tuple[Setting, ...]:
@@ -278,17 +277,14 @@ class Sample:
             for setting, indices in self.settings.items()
         }
 
-    def samples_of(self, setting: Setting) -> Mapping[str | int, list[int]]:
+    def samples_of(self, setting: Setting) -> Mapping[Any, pd.Index[int]]:
         """Map each sample of the training rows to the indices of the runs of a setting on it, one for each order."""
-        found: dict[str | int, list[int]] = {}
-        for index in self.resampled.get(setting, []):
-            found.setdefault(int(self.runs["sample"].iloc[index]), []).append(index)
-        return found
+        return self.runs.loc[self.resampled.get(setting, [])].groupby("sample").groups
 
     @property
     def examples(self) -> int:
         """The number of texts or sentences."""
-        return int(self.counts.shape[1])
+        return self.counts.shape[1]
 
     @cached_property
     def step(self) -> float:
@@ -309,7 +305,7 @@ class Sample:
         moved = (self.values[with_context] - values)[differs]
         if self.metric.log_scaled and len(moved):
             moved = moved - moved.mean()
-        return float(np.sqrt(np.mean(moved**2))) if len(moved) else 0.0
+        return np.sqrt(np.mean(moved**2)) if len(moved) else 0.0
 
 
 Scores = Sequence[tuple[Sample, Setting]]

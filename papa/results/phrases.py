@@ -119,10 +119,13 @@ def reliance_text(row: Row) -> str:
 
 def covered(probed: bool, resampled: bool, ordered: bool) -> str:
     """Name the sources of variance of intervals: seeds if probes are trained, samples of training rows, and orders."""
-    sources = ["probe seeds"] if probed else []
-    sources += ["samples of training rows"] if resampled else []
-    sources += ["orders of heads"] if ordered else []
-    return _and([*sources, "validation examples"])
+    sources = {
+        "probe seeds": probed,
+        "samples of training rows": resampled,
+        "orders of heads": ordered,
+        "validation examples": True,
+    }
+    return _and(name for name, varies in sources.items() if varies)
 
 
 def effects_note(sources: str) -> str:

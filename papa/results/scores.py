@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 
 from papa.config.measures import MEASURES, positive_class
+from papa.config.settings import SPLITS
 from papa.config.variant import Order
 from papa.results.outcomes import RUN_KEYS, VARIANT_KEYS, TaskOutcomes
 from papa.results.table import Row
@@ -15,7 +16,6 @@ SETTING_COLUMNS = dict.fromkeys(("model", "task", "title", *VARIANT_KEYS), "stri
 SETTING_COLUMNS |= {"kept": "int64", "heads": "int64"}
 METRIC_COLUMNS = {"metric": "string", "positive": "string", "main": "bool", "subset": "string"}
 SPLIT_COUNTS = ("rows", "rows_available", "cut")
-SPLITS = ("train", "validation")
 IDENTITY = ("model", "task", *RUN_KEYS)
 """The columns that identify a run."""
 DATA_COLUMNS = dict.fromkeys(

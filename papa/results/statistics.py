@@ -130,7 +130,7 @@ class Estimate:
         if not self.freedom:
             return math.inf
         wider = self.variance + self.skews[(1 + side) // 2] * max(-ndtri(tail), 0.0)
-        return float(-stdtrit(self.freedom, tail) * math.sqrt(wider))
+        return -stdtrit(self.freedom, tail) * math.sqrt(wider)
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ class Spread:
     @property
     def known(self) -> bool:
         """Whether there are enough seeds and units to estimate how much they vary."""
-        return bool(self._single("examples").any()) and (self.seeds > 1 or not self.seeded)
+        return self._single("examples").any() and (self.seeds > 1 or not self.seeded)
 
     @cached_property
     def signs(self) -> np.ndarray:
@@ -267,11 +267,11 @@ class Spread:
 
     def _of(self, source: str) -> np.ndarray:
         """Select the effects of a source and its interactions, bool `[effect]`."""
-        return np.asarray(self.members[:, SOURCES.index(source)])
+        return self.members[:, SOURCES.index(source)]
 
     def _single(self, source: str) -> np.ndarray:
         """Select the main effects of a source, bool `[effect]`."""
-        return np.asarray(self._of(source) & (self.members.sum(1) == 1))
+        return self._of(source) & (self.members.sum(1) == 1)
 
     def estimate(self, weights: ArrayLike) -> Estimate:
         """Estimate a linear combination of the quantities.
@@ -327,22 +327,20 @@ class Spread:
                 return side * math.inf
             if excess(0) >= 0:  # no variance
                 return middle
-            return middle + side * float(brentq(excess, 0, LARGEST_RELIANCE))
+            return middle + side * brentq(excess, 0, LARGEST_RELIANCE)
 
         both = (1 - level) / 2
         return Interval(middle, end(both, -1), end(both, 1), end(1 - level, 1))
 
-    def shares(self, terms: Sequence[tuple[float, ArrayLike, ArrayLike]]) -> Estimate:
+    def shares(self, terms: Sequence[tuple[float, np.ndarray, np.ndarray]]) -> Estimate:
         """Estimate a sum of ratios by the delta method, from the weight, numerator and denominator of each."""
         parts = []
         contrast = np.zeros(len(self.means))
         for weight, numerator, denominator in terms:
-            first = np.asarray(numerator, float)
-            second = np.asarray(denominator, float)
-            bottom = second @ self.means
-            ratio = first @ self.means / bottom
+            bottom = denominator @ self.means
+            ratio = numerator @ self.means / bottom
             parts.append(weight * ratio)
-            contrast += weight * (first - ratio * second) / bottom
+            contrast += weight * (numerator - ratio * denominator) / bottom
         return replace(self.estimate(contrast), mean=math.fsum(parts))
 
     def _seeds_of_samples(self, combination: np.ndarray) -> float:
@@ -350,7 +348,7 @@ class Spread:
         seeded = self._of("seed")
         of_one_seed = self.seeds * np.einsum("e,eij->ij", self.signs[seeded], self.squares[seeded])
         on_one_corpus = self.squares[self._of("rows")].any(0)
-        return max(float(combination @ np.where(on_one_corpus, of_one_seed, 0) @ combination), 0.0)
+        return max(combination @ np.where(on_one_corpus, of_one_seed, 0) @ combination, 0.0)
 
     def _skews(self, squares: np.ndarray, combination: np.ndarray) -> tuple[float, float]:
         """Return the growth of the variance below and above the mean, per unit of a normal quantile.
@@ -496,7 +494,7 @@ def holm(values: Sequence[float]) -> list[float]:
     factors = np.arange(len(values), 0, -1) - np.count_nonzero(np.isnan(values))
     # a larger p value must not become the smaller one
     adjusted[order] = np.maximum.accumulate(np.asarray(values)[order] * factors).clip(max=1)
-    return list(adjusted.tolist())
+    return adjusted.tolist()
 
 
 def smallest_margin(

@@ -118,8 +118,8 @@ class Table:
         )
         rows = self.rows
         columns = [
-            [*_on_two_lines(name).split("\n"), *(row[index] for row in rows)]
-            for index, name in enumerate(self.header)
+            [*_on_two_lines(name).split("\n"), *cells]
+            for name, *cells in zip(self.header, *rows, strict=True)
         ]
         widths = [max(map(len, cells)) for cells in columns]
         too_wide = sum(widths) + len(widths) > console.width

@@ -30,6 +30,7 @@ from papa.stages import (
     Tokenize,
     key_in,
     read_job,
+    states_read,
 )
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ def run(batch: JobBatch, folder: PathLike) -> str:
     line = function_of(batch.rule)(jobs) if jobs else "another run has made it"
     if batch.marker:
         _mark(batch.marker)
-    for states in dict.fromkeys(job.reads["states"] for job in jobs if "states" in job.reads):
+    for states in states_read(jobs):
         readers = read_job(folder, key_in(states))  # a new run may have begun, with more readers
         if readers and all(map(os.path.exists, readers["readers"])):
             # the job of another reader may delete them at the same time

@@ -12,13 +12,14 @@ from collections.abc import Mapping
 import pandas as pd
 
 from papa.config.variant import AVERAGE_OF
-from papa.plan.study import PUBLISHED
 from papa.results.finished import Finished
 from papa.results.grids import ORIGINAL
 from papa.results.outcomes import ALL
 from papa.results.section import Section
 from papa.results.table import Table, metric_name, score_text, texts, used
 
+PUBLISHED = Path(__file__).parents[1] / "data" / "published.csv"
+"""The file with the numbers of the paper's tables."""
 ROUNDING = 0.005
 """The largest rounding error of a published value; the paper prints two decimals."""
 

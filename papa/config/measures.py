@@ -65,20 +65,6 @@ class Outcomes:
     unit: np.ndarray
     names: Sequence[str]
 
-    @classmethod
-    def of(
-        cls,
-        measure: Measure,
-        items: Mapping[str, np.ndarray],
-        predicted: np.ndarray,
-        names: Sequence[str],
-    ) -> Outcomes:
-        """Combine `predicted` `[item]`, such as the measure's column of `items`, with the other columns of `items`."""
-        gold, unit = (items[name].astype(np.int64) for name in (measure.target.right, "example"))
-        return cls(
-            gold, predicted.astype(np.int64 if measure.target.labelled else np.float64), unit, names
-        )
-
     def __post_init__(self) -> None:
         if self.names and not len(self.gold):
             raise InputError(

@@ -290,51 +290,38 @@ def described(
             f"column {chosen['second']} as second."
         )
     unused = [name for name in train.names if name and name not in chosen.values()]
-    if "label" not in chosen:
-        texts = [
-            text
-            for columns in reversed(splits.values())
-            for text in columns.texts(chosen["first"], blank=True)
-        ]
-        # lines of a longer text are no examples
-        whole = all(text.strip() for text in texts)
-        return DataSet(
-            files=files,
-            columns=chosen,
-            metric=MASKED.usual_metric,
-            training_rows=train.table.num_rows,
-            reasons={"metric": "running text without labels: masked language modelling"},
-            unused=unused,
-            examples=_sampled([(text,) for text in texts]) if whole else (),
-        )
     every = list[Sequence[str]]()
-    for columns in reversed(splits.values()):  # the training split last
-        examples, classes = columns.examples(chosen, labels)
-        every += examples
     reasons = {}
-    distinct = len({example[0] for example in examples})
-    rows = len(examples)
-    if "second" in chosen and rows - distinct > REPEATED_SHARE * rows:
-        chosen["cluster"] = chosen["first"]
-        reasons["cluster"] = (
-            f"{distinct:,} different first texts in {rows:,} pairs, so intervals resample texts"
-        )
-    metric, reasons["metric"] = _metric(classes, "words" in chosen)
+    if "label" in chosen:
+        for columns in reversed(splits.values()):  # the training split last
+            examples, classes = columns.examples(chosen, labels)
+            every += examples
+        distinct = len({example[0] for example in examples})
+        rows = len(examples)
+        if "second" in chosen and rows - distinct > REPEATED_SHARE * rows:
+            chosen["cluster"] = chosen["first"]
+            reasons["cluster"] = (
+                f"{distinct:,} different first texts in {rows:,} pairs, so intervals resample texts"
+            )
+        metric, reasons["metric"] = _metric(classes, "words" in chosen)
+    else:
+        for columns in reversed(splits.values()):
+            every += [(text,) for text in columns.texts(chosen["first"], blank=True)]
+        # lines of a longer text are no examples
+        every = every if all(text.strip() for [text] in every) else []
+        metric = MASKED.usual_metric
+        reasons["metric"] = "running text without labels: masked language modelling"
     return DataSet(
         files=files,
         columns=chosen,
         metric=metric,
-        training_rows=rows,
+        training_rows=train.table.num_rows,
         reasons=reasons,
         unused=unused,
-        labels=labels,
-        examples=_sampled(every),
+        labels=labels if "label" in chosen else None,
+        # evenly spaced
+        examples=every[:: max(1, len(every) // SAMPLED_ROWS)],
     )
-
-
-def _sampled(examples: Rows) -> Rows:
-    """Return `SAMPLED_ROWS` evenly spaced examples, or all if there are fewer."""
-    return examples[:: max(1, len(examples) // SAMPLED_ROWS)]
 
 
 def _metric(labels: Rows, words: bool) -> tuple[str, str]:

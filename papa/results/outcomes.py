@@ -116,11 +116,16 @@ class TaskOutcomes:
         """
         measure = MEASURES[metric]
         values = self.values[measure.column] if values is None else values
-        items = {
-            name: self.items[name].to_numpy()[mask] for name in ("example", measure.target.right)
-        }
+        kind = np.int64 if measure.target.labelled else np.float64
+        gold, unit = (
+            self.items.loc[mask, name].to_numpy(np.int64)
+            for name in (measure.target.right, "example")
+        )
         return np.stack(
-            [measure.counts(Outcomes.of(measure, items, row[mask], self.names)) for row in values]
+            [
+                measure.counts(Outcomes(gold, row[mask].astype(kind), unit, self.names))
+                for row in values
+            ]
         )
 
     def clusters(self, mask: np.ndarray) -> np.ndarray | None:

@@ -178,14 +178,13 @@ def _data_note(finished: Finished) -> str:
     """Return sentences about subsets and clusters of the examples; empty if there are none."""
     config = finished.config
     rows = finished.summary
-    names = dict[str | None, list[str]]()
+    names = dict[str | None, dict[str, None]]()  # dictionaries as ordered sets
     parts = rows.loc[rows["subset"].ne(ALL), ["task", "subset"]].drop_duplicates()
     for task, subset in parts.itertuples(index=False):
         splits = config.corpora[config.tasks[task].corpus].further_splits
         column = None if subset in splits else config.tasks[task].subset
-        listed = names.setdefault(column, [])
-        listed += [subset] if subset not in listed else []
-    further = names.pop(None, [])
+        names.setdefault(column, {})[subset] = None
+    further = names.pop(None, {})
     sources = [f"column {column}: {', '.join(subsets)}" for column, subsets in names.items()]
     sentences = {
         "Subsets of the validation examples": "; ".join(sources),

@@ -8,6 +8,7 @@ the texts of the task: Tables 1 and 2 for BASE, Tables 4 and 5 for LARGE. On MRP
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pandas as pd
 

@@ -45,7 +45,7 @@ def collect_runs(
         scored = []
         for subset, metric, mask in outcomes.scored():
             scores = MEASURES[metric].score(outcomes.counts(metric, mask).sum(1))
-            about: Row = {"title": titles.get(task, task), "metric": metric, "subset": subset}
+            about: Row = {"title": titles[task], "metric": metric, "subset": subset}
             about |= {"positive": positive_class(metric, outcomes.names)}
             about |= {"main": metric == outcomes.metric, "examples": outcomes.examples(mask)}
             scored.append((about, scores.tolist()))

@@ -257,7 +257,7 @@ class Spread:
     @property
     def known(self) -> bool:
         """Whether there are enough seeds and units to estimate how much they vary."""
-        return self._single("examples").any() and (self.seeds > 1 or not self.seeded)
+        return bool(self._single("examples").any()) and (self.seeds > 1 or not self.seeded)
 
     @cached_property
     def signs(self) -> np.ndarray:

@@ -221,12 +221,9 @@ def score(run, labels, metric="accuracy", split="validation"):
     rows = rows[rows["split"] == split].reset_index(drop=True)
     names = read_facts(labels)["labels"]["t"]["names"]
     measure = MEASURES[metric]
-    items = {
-        "example": rows["example"].to_numpy(),
-        "gold": item_values(table.to_pandas(), "label t", rows),
-    }
-    counts = measure.counts(Outcomes.of(measure, items, rows["predicted"].to_numpy(), names))
-    return float(measure.score(counts.sum(0)))
+    gold = item_values(table.to_pandas(), "label t", rows).to_numpy(int)
+    outcomes = Outcomes(gold, rows["predicted"].to_numpy(int), rows["example"].to_numpy(), names)
+    return float(measure.score(measure.counts(outcomes).sum(0)))
 
 
 def nats(run):

@@ -449,7 +449,7 @@ def _text_in_tensors(path: PathLike) -> str | None:
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
         # in a damaged file the size may be any number, and must not be allocated
-        header: dict[str, dict[str, str]] = json.loads(file.read(min(size, 1 << 24)))
+        header = json.loads(file.read(min(size, 1 << 24)))
     return header.get("__metadata__", {}).get(KEY)
 
 

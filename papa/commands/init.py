@@ -191,7 +191,7 @@ def _on_one_line(value: object) -> str:
     several = isinstance(value, Iterable) and not isinstance(value, str)
     content = list(map(_plain, value)) if several else _plain(value)
     # in a list, whose brackets are cut off, because YAML ends a lone scalar with a document marker
-    text: str = yaml.safe_dump([content], default_flow_style=True, allow_unicode=True, width=10**9)
+    text = yaml.safe_dump([content], default_flow_style=True, allow_unicode=True, width=10**9)
     return text.strip()[1:-1]
 
 

@@ -281,7 +281,7 @@ def _disk(study: Plan, job: AnyJob, tokens: float) -> float:
     if sizes and isinstance(job.settings, HiddenStates):
         return 2 * (sizes["layers"] + 1) * sizes["hidden"] * tokens
     if sizes and isinstance(job.settings, Average):
-        slots = int(job.about["slots"])
+        slots = job.about["slots"]
         outputs = job.settings.kind == "mean-output"
         per_slot = sizes["hidden"] if outputs else sizes["heads"] * slots
         return 12 * sizes["layers"] * slots * per_slot

@@ -52,7 +52,7 @@ def tokenize_corpus(jobs: Sequence[Job[Tokenize]]) -> str:
     (job,) = jobs
     settings = job.settings
     folder = folder_of_model(job)
-    model = str(job.about["model"])
+    model = job.about["model"]
     table = read_table(job.reads["texts"])
     texts = table.select([name for name in table.column_names if name in ("split", "row", *TEXTS)])
     words = "words" in texts.column_names
@@ -253,7 +253,7 @@ def _config_of(folder: str, name: str) -> PreTrainedConfig:
     from transformers import AutoConfig
 
     try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # malformed configs raise more errors than the library documents
         raise loading_error(folder, name, "config", error) from error
     return config

@@ -142,7 +142,7 @@ class TokensFile:
         if not {"split", "ids", "slots", "segments", "cut"} <= set(file.parquet.schema_arrow.names):
             raise damaged(file.path, "contains no laid-out tokens")
         self._file = file
-        self.slots = int(file.facts["slots"])
+        self.slots = file.facts["slots"]
         self.groups: list[Group] = []
         self.splits: dict[str, Group] = {}
         self.rows = 0

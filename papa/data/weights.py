@@ -277,7 +277,7 @@ def digest_of_model(folder: str, weights: str) -> str:
 def folder_of_model(job: AnyJob) -> str:
     """Return the folder of a job's model; raise `InputError` if its files have changed since the run was planned."""
     folder = job.reads["model"]
-    name = str(job.about["model"])
+    name = job.about["model"]
     if digest_of_model(folder, weights_digest(folder, name)) != job.inputs["model"]:
         raise InputError(
             f"The files of model {name} in {folder} have changed since this run began; start it again, which computes "

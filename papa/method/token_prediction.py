@@ -120,7 +120,7 @@ class NextTokens(TokenPrediction):
         self.splits = splits
         self.model = model
         self.probe = nn.Identity()
-        self.tokens_at_once = LOGITS_AT_ONCE // int(model.config.get_text_config().vocab_size)
+        self.tokens_at_once = LOGITS_AT_ONCE // model.config.get_text_config().vocab_size
 
     def scored(self) -> Iterator[Batch]:
         if "validation" in self.splits:
@@ -158,7 +158,7 @@ class NextTokens(TokenPrediction):
         """Return a row for each token but the first of a text; the guess is from the counts in training, plus one."""
         tokens = self.splits["validation"]
         train = self.splits["train"]
-        words = int(self.model.config.get_text_config().vocab_size)
+        words = self.model.config.get_text_config().vocab_size
         counts = torch.bincount(train.ids[_has_predecessor(train)].long(), minlength=words).double()
         # plus one, or the loss of a word that training lacks would be infinite
         return self.table_of(_has_predecessor(tokens), counts + 1, outcomes)

@@ -29,7 +29,7 @@ def tiny_batch(model: PreTrainedModel, padding: Padding) -> Packed:
         rows if padding == "between" else [sorted(row, reverse=padding == "after") for row in rows]
     )
     pad_id = getattr(model.config, "pad_token_id", None)
-    words = int(model.config.get_text_config().vocab_size)
+    words = model.config.get_text_config().vocab_size
     # RoBERTa takes each token with the id of padding for padding, whatever the mask says
     usable = torch.tensor([token for token in range(min(words, 29)) if token != pad_id])
     every = usable[torch.arange(mask.numel()) % len(usable)].view(mask.shape)

@@ -544,7 +544,7 @@ class Trial:
     def _check_isolation(self, batch: Packed) -> None:
         """Raise `InputError` if a token changes others although each one attends only to itself."""
         replacement = self.replacement(self._identity(batch))
-        words = int(self.base.config.get_text_config().vocab_size)
+        words = self.base.config.get_text_config().vocab_size
         # the last token is in the example that fills all slots
         changed_ids = batch.ids.clone()
         changed_ids[-1] = (changed_ids[-1] + 1) % min(words, 29)

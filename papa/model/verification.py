@@ -86,7 +86,6 @@ def _verified(kind: str, full: PreTrainedModel) -> Verified:
     return Verified(
         kind,
         model.form.rows,
-        why="",
         causal=model.causal,
         layers=model.layers,
         heads=model.heads,

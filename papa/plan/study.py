@@ -87,7 +87,7 @@ class Plan:
         self.results = Path(results)
         self.machine = machine or config.machine
         self.cache = self.results.parent / "cache" if cache is None else Path(cache)
-        self.grids: dict[str, Grid] = config.analyses
+        self.grids = config.analyses
         self._save = save
         self._forced = forced
         # for jobs, whose paths say where models and data are

@@ -79,13 +79,14 @@ def _averages(path: Path) -> Facts:
 
     constants = Constants.load(path)
     layers, heads = constants.sum.shape[:2]
-    sizes = {
+    return {
         "layers": layers,
         "heads per layer": heads,
         "slots": constants.n,
         "examples": constants.examples,
+        "memory of all heads": format_bytes(constants.mean.nbytes),
+        **constants.about,
     }
-    return {**sizes, "memory of all heads": format_bytes(constants.mean.nbytes), **constants.about}
 
 
 def _tensors(path: Path) -> Facts:

@@ -229,8 +229,9 @@ def _entities(outcomes: Outcomes, letters: Mapping[str, str] | None = None) -> C
     spans = []
     for labels in (outcomes.gold, outcomes.predicted):
         # like seqeval, put a word outside every entity after each sentence
-        mark = np.full(len(labels) + len(ends) + 1, "O")
-        kind = np.full(len(labels) + len(ends) + 1, -1)
+        size = len(labels) + len(ends) + 1
+        mark = np.full(size, "O")
+        kind = np.full(size, -1)
         mark[gaps + 1], kind[gaps + 1] = marks[labels], type_numbers[labels]
         before = mark[:-1]
         now = mark[1:]

@@ -276,7 +276,7 @@ def _sub_tokens(tokenizer: PreTrainedTokenizerBase, texts: Texts, split: bool) -
     if not tokenizer.is_fast:  # it does not return the word of each token
         ids_of = {
             word: tokenizer(word, **options)["input_ids"]
-            for word in {word for words in texts for word in words}
+            for word in set(chain.from_iterable(texts))
         }
         return [_joined(words, [ids_of[word] for word in words], tokenizer) for words in texts]
     encoded = tokenizer([[*words] for words in texts], is_split_into_words=True, **options)

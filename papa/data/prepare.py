@@ -323,8 +323,9 @@ def _subsets(column: str, splits: Sequence[PreparedSplit]) -> pa.Array:
     values: list[str | list[str]] = []
     for split in splits:
         values += split.used(split.columns.subsets(column, split.words))
-    by_word = any(isinstance(value, list) for value in values)
-    if by_word and not all(isinstance(value, list) for value in values):
+    are_lists = [isinstance(value, list) for value in values]
+    by_word = any(are_lists)
+    if by_word and not all(are_lists):
         raise InputError(
             f"Column {column} has one subset per word in one split and one per row in another; use one form in all."
         )
@@ -399,8 +400,8 @@ def _texts(corpus: Corpus, splits: Sequence[PreparedSplit]) -> dict[str, pa.Arra
     if corpus.words:
         values = [words for split in splits for words in split.used(split.words or [])]
         columns["words"] = pa.array(values, pa.list_(pa.string()))
-    for role, name in (("first", corpus.first), ("second", corpus.second)):
-        if name:
+    for role in ("first", "second"):
+        if name := getattr(corpus, role):
             texts = (split.used(split.columns.texts(name, corpus.blocks)) for split in splits)
             columns[role] = pa.array(chain.from_iterable(texts), pa.string())
     return columns

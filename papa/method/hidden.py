@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from papa.data.tokens import Group, Tokens
+from papa.data.tokens import Tokens
 from papa.errors import InputError, format_bytes
 from papa.files import (
     PathLike,
@@ -144,9 +144,9 @@ class StoredStates:
         self._path = path
         self._first_tokens = {}
         tokens = 0
-        for split in (Group(*split) for split in self.index["splits"]):
-            self._first_tokens[split.split] = tokens
-            tokens += split.tokens
+        for name, _, _, number in self.index["splits"]:
+            self._first_tokens[name] = tokens
+            tokens += number
         self._checked = np.zeros(self.index["rows"], dtype=bool)
 
     @classmethod

@@ -394,8 +394,7 @@ def fit(task: TrainingTask, settings: OfTask, checkpoint: Checkpoint | None = No
         return []
     training = settings.training
     state = TrainingState(task.parameters, training.learning_rate)
-    saved = None if checkpoint is None else checkpoint.restore()
-    if checkpoint is not None and saved is not None:
+    if checkpoint is not None and (saved := checkpoint.restore()) is not None:
         state.resume(saved)
         checkpoint.resumed = f", resumed in epoch {min(len(state.epochs) + 1, training.epochs)}"
     rows = torch.arange(task.objective.examples) if task.rows is None else task.rows
@@ -419,8 +418,7 @@ def fit(task: TrainingTask, settings: OfTask, checkpoint: Checkpoint | None = No
                 state.step()
                 keep()
             mean = float(state.total) / examples
-            fault = _fault(mean, task.parameters)
-            if fault:
+            if fault := _fault(mean, task.parameters):
                 if checkpoint is not None:
                     # a state so close to the failure would only lead to it again
                     checkpoint.discard()

@@ -73,7 +73,8 @@ class Form:
         """Return the model's arguments."""
         accepted = accepted_by(model)
         arranged = self._arranged(batch)
-        positions = self._positions(batch)
+        ranked = self.positions == "rank"
+        positions = batch.ranks + self.offset if ranked else batch.slots
         if self.rows == "packed":
             ids = batch.ids[None]
             segments = batch.segments[None]
@@ -114,9 +115,6 @@ class Form:
 
     def _arranged(self, batch: Packed) -> Packed:
         return batch.compact if self.rows == "compact" else batch
-
-    def _positions(self, batch: Packed) -> Tensor:
-        return batch.ranks + self.offset if self.positions == "rank" else batch.slots
 
 
 PADDED = Form("padded")

@@ -31,7 +31,7 @@ NOTE = (
     "tables can print different values for a setting, so each value has a row."
 )
 EMPTY_NOTE = "None of these models, tasks, metrics and settings is in the paper's tables."
-SETTINGS: dict[str, tuple[str, ...]] = {
+SETTINGS = {
     "average": ("average", "per_task"),
     "average-trained": ("average_trained",),
     "identity": ("identity",),

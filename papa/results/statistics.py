@@ -229,13 +229,14 @@ class Spread:
         tables = [table for of_corpus in corpora for table in of_corpus]
         blocks = [_on_common_units(of_corpus) for of_corpus in corpora]
         places = _consecutive([len(block) for block in blocks])
-        tasks = _consecutive([len(table.values) for table in tables])
+        sizes = [len(table.values) for table in tables]
+        tasks = _consecutive(sizes)
         unseen = [0.0] * len(tables)
         units = None
         if UNITS in _varied_axes(blocks):
             unseen = [UNSEEN_UNITS * (table.step / table.values.shape[3]) ** 2 for table in tables]
             units = _deviations_of_units(blocks, places)
-        by_quantity = np.repeat(unseen, [len(table.values) for table in tables])
+        by_quantity = np.repeat(unseen, sizes)
         terms = [*_crossed_terms(blocks, places, by_quantity)]
         for place, of_corpus in zip(places, corpora, strict=True):
             terms += _row_terms(of_corpus, place.start, len(by_quantity))

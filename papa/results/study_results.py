@@ -133,13 +133,11 @@ class Study:
     def _averages(self) -> dict[tuple[object, ...], Path]:
         """The files of averages, which `save` copies to the folder, by all that decides them."""
         copies = self.folder / AVERAGES
-        paths = dict[tuple[object, ...], Path]()
-        for made in self._artefacts:
-            if made["stage"] == Average.stage:
-                about = tuple(made["about"][name] for name in DECIDING)
-                path = Path(made["path"])
-                paths[about] = copies / path.name if copies.exists() else self.folder / path
-        return paths
+        averages = [made for made in self._artefacts if made["stage"] == Average.stage]
+        places = [Path(made["path"]) for made in averages]
+        files = [copies / path.name if copies.exists() else self.folder / path for path in places]
+        about = [tuple(made["about"][name] for name in DECIDING) for made in averages]
+        return dict(zip(about, files, strict=True))
 
     @property
     def page(self) -> Path:
@@ -157,18 +155,19 @@ class Study:
         Raises:
             InputError: the folder exists.
         """
-        if Path(folder).exists():
+        target = Path(folder)
+        if target.exists():
             raise InputError(
                 f"{folder} exists, and papa never overwrites a folder; give another folder."
             )
         for name in ("tables", "figures", "report"):
             if (self.folder / name).exists():
-                shutil.copytree(self.folder / name, Path(folder) / name)
-        (Path(folder) / AVERAGES).mkdir(parents=True)
+                shutil.copytree(self.folder / name, target / name)
+        (target / AVERAGES).mkdir(parents=True)
         for path in self._averages.values():
             if path.exists():
-                shutil.copy(path, Path(folder) / AVERAGES)
-        return Path(folder) / "report" / "index.html"
+                shutil.copy(path, target / AVERAGES)
+        return target / "report" / "index.html"
 
     def __repr__(self) -> str:
         return f"<papa.Study: {self.claims}>"

@@ -350,7 +350,7 @@ class JobBatch:
         Unless they are to be `complete`, a batch that has all of its files lists none that has to be made, because it
         would not read it; Snakemake would run it after every job that it lists.
         """
-        listed = complete or bool(self.lacking)
+        listed = complete or self.lacking
         return {
             name: [batch.handle for batch in batches if listed or not batch.lacking]
             for name, batches in self.needs.items()

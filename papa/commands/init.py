@@ -144,7 +144,7 @@ def _model(model: str) -> tuple[PathLike | None, Facts]:
     location = named(model)
     if "hub" in location:
         return folder_of("model", model, None, Machine()), facts_on_hub(model)
-    folder: PathLike | None = location.get("path") or folder_in_package(location.get("package", ""))
+    folder = location.get("path") or folder_in_package(location.get("package", ""))
     return folder, facts_in(folder) if folder else {}
 
 
@@ -188,8 +188,9 @@ def config_text(
 
 def _on_one_line(value: object) -> str:
     """Return a value, or a list of values, as YAML."""
-    several = isinstance(value, Iterable) and not isinstance(value, str)
-    content = list(map(_plain, value)) if several else _plain(value)
+    content = _plain(value)
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        content = list(map(_plain, value))
     # in a list, whose brackets are cut off, because YAML ends a lone scalar with a document marker
     text = yaml.safe_dump([content], default_flow_style=True, allow_unicode=True, width=10**9)
     return text.strip()[1:-1]

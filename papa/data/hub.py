@@ -61,10 +61,9 @@ def fetch(config: Config, machine: Machine, say: Callable[[str], None]) -> Machi
     Raises:
         InputError: a repository can neither be downloaded nor read from the cache.
     """
-    models = [config.models[name] for name, _ in config.pairs]
     configs: dict[tuple[RepoType, str, str | None], set[str | None]] = {
         ("model", model.hub, model.revision): set()
-        for model in models
+        for model in (config.models[name] for name, _ in config.pairs)
         if isinstance(model, HubModel)
     }
     for corpus in (config.corpora[name] for name in config.corpora_run):

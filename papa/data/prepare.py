@@ -248,15 +248,15 @@ def _digests(
     """
     keys = ["split"] if blocks else ["split", "row"]  # which rows make a block decides no number
     names = {f"label {task}": facts["names"] for task, facts in labels.items()}
-    digests: dict[str, dict[str, str]] = {}
-    for part, rows in (("train", table.slice(0, train)), ("all", table)):
-        digests[part] = {}
-        for column in table.column_names[2:]:
-            values = rows.select([*keys, column]).rename_columns([*keys, "value"])
-            digests[part][column] = digest_of_json(
-                names.get(column), [digest_of_table(values).encode()]
-            )
-    return digests
+
+    def digest(rows: pa.Table, column: str) -> str:
+        values = rows.select([*keys, column]).rename_columns([*keys, "value"])
+        return digest_of_json(names.get(column), [digest_of_table(values).encode()])
+
+    return {
+        part: {column: digest(rows, column) for column in table.column_names[2:]}
+        for part, rows in (("train", table.slice(0, train)), ("all", table))
+    }
 
 
 def _sizes(table: pa.Table, rows: Mapping[str, int], cluster: str | int | None) -> dict[str, Json]:

@@ -26,10 +26,9 @@ def load_splits(corpus: Corpus, wanted: WantedColumns, machine: Machine) -> dict
         InputError: The source, a split or a file is missing or cannot be read.
     """
     if isinstance(corpus, InFiles):
-        files = dict.fromkeys(corpus.paths.values())  # splits may be slices of one file
         read = {
             path: read_file(Path(path), wanted, corpus.words is not None, corpus.columns)
-            for path in files
+            for path in set(corpus.paths.values())  # splits may be slices of one file
         }
         return {
             split: _sliced(read[corpus.paths[split]], file)

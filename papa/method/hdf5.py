@@ -48,16 +48,18 @@ def write_arrays(
     with h5py.File(content, "w") as store:
         digests = {name: digest_of_array(values) for name, values in arrays.items()}
         store.attrs[KEY] = sealed({**facts, "arrays": digests}, record)
-        options = {
-            "compression": "gzip",
-            "compression_opts": 1,
-            # floats compress better if bytes of the same significance are next to each other
-            "shuffle": True,
-            "fletcher32": True,
-        }
         for name, values in arrays.items():
             chunks = (1,) * (values.ndim - 2) + tuple(values.shape[-2:])
-            store.create_dataset(name, data=values, chunks=chunks, **options)
+            store.create_dataset(
+                name,
+                data=values,
+                chunks=chunks,
+                compression="gzip",
+                compression_opts=1,
+                # floats compress better if bytes of the same significance are next to each other
+                shuffle=True,
+                fletcher32=True,
+            )
     with replacing(path) as temporary:
         temporary.write_bytes(content.getbuffer())
 

@@ -456,5 +456,6 @@ def _fault(loss: float, parameters: Sequence[nn.Parameter]) -> str:
     """Say what is not finite after an epoch; its loss does not reflect the last step. Empty if nothing is wrong."""
     if not isfinite(loss):
         return f"loss became {loss}"
-    finite = all(values.isfinite().all() for values in parameters)
-    return "" if finite else "learned weights are not finite"
+    if all(values.isfinite().all() for values in parameters):
+        return ""
+    return "learned weights are not finite"

@@ -179,8 +179,8 @@ def keeping_models() -> Iterator[None]:
         _kept.reset(token)
 
 
-def saved(model: object, folder: Path) -> str:
-    """Save a loaded model, and the tokenizer from its origin, to a folder; return the folder's path.
+def saved(model: object, folder: Path) -> None:
+    """Save a loaded model, and the tokenizer from its origin, to a folder.
 
     Raises:
         InputError: `model` is not a transformers model, or its tokenizer cannot be loaded.
@@ -203,7 +203,6 @@ def saved(model: object, folder: Path) -> str:
     with without_progress_bars():
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return str(folder)
 
 
 def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:

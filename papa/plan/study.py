@@ -148,11 +148,15 @@ class Plan:
     def data(self, corpus: str) -> Prepared:
         """Return the table of a corpus; one that is not on this machine yet has provisional digests."""
         config = self.config
-        names = [task for _, task in config.pairs if config.tasks[task].corpus == corpus]
-        of_corpus = {name: config.tasks[name] for name in names}
-        folder = self.cache / "data"
+        tasks = {name: config.tasks[name] for _, name in config.pairs}
+        of_corpus = {name: task for name, task in tasks.items() if task.corpus == corpus}
         return prepared(
-            config.corpora[corpus], of_corpus, self.machine, folder, corpus, save=self._save
+            config.corpora[corpus],
+            of_corpus,
+            self.machine,
+            folder=self.cache / "data",
+            name=corpus,
+            save=self._save,
         )
 
     @cache  # noqa: B019
@@ -229,12 +233,10 @@ class Plan:
             "model": model,
             "corpus": source,
             "slots": slots,
-            "kind": constant.averaged,
+            "kind": settings.kind,
         }
-        name = f"{model}-{source}-{constant.averaged}"
-        return self._job(
-            settings, name, self._training_tokens(tokens) | self._of_model(model), about
-        )
+        needs = self._training_tokens(tokens) | self._of_model(model)
+        return self._job(settings, f"{model}-{source}-{settings.kind}", needs, about)
 
     def _constants(self, model: str, corpus: str, constant: Constant | None) -> Needs:
         averages = self.average(model, corpus, constant)

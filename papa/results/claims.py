@@ -142,7 +142,12 @@ def claims_of(
     joint = []
     single = []
     for _, unordered in rows.groupby("line", sort=False):
-        of_line = _with_order(unordered.sort_values("replaced", kind="stable"), samples)
+        of_line = unordered.sort_values("replaced", kind="stable")
+        of_line["order"] = next(iter(of_line["order"].dropna()), None)
+        of_line["orders"] = max(
+            len(samples[row["model"], row["task"]].runs_of[row["setting"]])
+            for _, row in of_line.iterrows()
+        )
         by_task = [
             _claims_on_task(of_task, samples, margins)
             for _, of_task in of_line.groupby("task", sort=False)
@@ -175,26 +180,18 @@ def _test(family: Sequence[pd.DataFrame]) -> None:
         frame["corrected_p"] = corrected_p[place]
 
 
-def _with_order(rows: pd.DataFrame, samples: Samples) -> pd.DataFrame:
-    """Add the order of a line to all of its rows, and the number of `orders` that were run."""
-    orders = [
-        len(samples[row["model"], row["task"]].runs_of[row["setting"]])
-        for _, row in rows.iterrows()
-    ]
-    return rows.assign(order=next(iter(rows["order"].dropna()), None), orders=max(orders))
-
-
 def _claims_on_task(rows: pd.DataFrame, samples: Samples, margins: Margins) -> pd.DataFrame:
     """Return the claims about a task of a line with their `tests`; an untested task has 0 `tasks`."""
     first = rows.iloc[0]
     margin = margin_for(margins, first["metric"])
     sample = samples[first["model"], first["task"]]
     effects = [effect_of(sample, setting) for setting in rows["setting"]]
+    claims = [[Claim(effect, margin) if effect else None] for effect in effects]
     return rows.assign(
         task=first["title"],
         margin=str(margin),
         tasks=int(tested(rows["status"], margin).any()),
-        tests=[[Claim(effect, margin) if effect else None] for effect in effects],
+        tests=pd.Series(claims, rows.index),
     )
 
 

@@ -311,7 +311,7 @@ def _identical(a: Sample, b: Sample, setting: Setting) -> bool:
 
 def _runs(sample: Sample, setting: Setting) -> pd.Series[int]:
     """Return the index of each run of a setting, by its seed and order."""
-    return sample.runs_of[setting].unstack()
+    return pd.Series(sample.runs_of[setting].unstack())
 
 
 def _paired_by_example(a: Spread, b: Spread) -> Estimate:

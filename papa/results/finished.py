@@ -123,8 +123,7 @@ class Finished:
     def outcomes_table(self) -> tuple[pa.Table, Row]:
         """Return all outcomes as one table, and facts: what `papa compare` needs to know of tasks and models."""
         table, facts = table_of(self.outcomes)
-        tasks: Any = facts["tasks"]
-        for name, task in tasks.items():
+        for name, task in facts["tasks"].items():
             settings = self.config.tasks[name]
             digests = self.facts[settings.corpus]["digests"]["all"]
             # not labels of other tasks
@@ -158,9 +157,11 @@ class Finished:
     @cached_property
     def claims(self) -> pd.DataFrame:
         """The claims about every line of every grid."""
-        grids = grid_views(self.config)
         return pd.concat(
-            [claims_of(grid, self.summary, self._samples, self.config.margin) for grid in grids],
+            [
+                claims_of(grid, self.summary, self._samples, self.config.margin)
+                for grid in grid_views(self.config)
+            ],
             ignore_index=True,
         )
 

@@ -184,8 +184,9 @@ def figure_of(rows: pd.DataFrame, margin: str) -> alt.TopLevelMixin:
     rules += [] if allowed.in_points else _rule(allowed.size, f"margin {margin}", "right", scale)
     halos = _words(at, stroke="white", strokeWidth=5)  # they hide rules behind words
     layers = alt.layer(*rules, *halos, *marks, *_words(at))
-    subtitle = "Right: lost (95% interval), of what attention contributes"
-    heading = alt.Title(TITLE, subtitle=subtitle, offset=10)
+    heading = alt.Title(
+        TITLE, subtitle="Right: lost (95% interval), of what attention contributes", offset=10
+    )
     return styled(layers.properties(title=heading, width=FOREST_WIDTH, height=height))
 
 

@@ -139,11 +139,8 @@ def effect_texts(rows: pd.DataFrame, reliance: Callable[[Row], str] = share_text
     `reliance` formats the last; `reliance_text` does so in a table that does not show what attention contributes.
     """
     records = rows.to_dict("records")
-    cells = {
-        "lost": list(map(lost_text, records)),
-        CONTRIBUTES: list(map(contributed_text, records)),
-        "reliance": list(map(reliance, records)),
-    }
+    formats = {"lost": lost_text, CONTRIBUTES: contributed_text, "reliance": reliance}
+    cells = {name: list(map(text, records)) for name, text in formats.items()}
     return pd.DataFrame(cells, rows.index)
 
 

@@ -56,8 +56,9 @@ COLUMNS |= dict.fromkeys(("seeds", "rows_train", "rows_available_train"), "int64
 def published(finished: Finished) -> Section | None:
     """Compare the study with the published values; None if the config names no published task."""
     config = finished.config
-    named = {name: config.tasks[name].published for _, name in config.pairs}
-    tasks = {name: task for name, task in named.items() if task is not None}
+    tasks = {
+        name: task for _, name in config.pairs if (task := config.tasks[name].published) is not None
+    }
     if not tasks:
         return None
     mnli = {task.corpus for task in config.tasks.values() if task.published == "mnli_mismatched"}

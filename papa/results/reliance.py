@@ -245,8 +245,8 @@ def mean_reliance(terms: Terms) -> Interval | None:
     tasks = []
     for effect in effects:
         by_floor = effect.reliances()
-        lowest = np.argmin([each.low for each in by_floor])
-        highest = np.argmax([each.high for each in by_floor])
+        lowest = int(np.argmin([each.low for each in by_floor]))
+        highest = int(np.argmax([each.high for each in by_floor]))
         floors = effect.contributions[[0, lowest, highest]]
         tasks.append([(weight, effect.drop, floor) for floor in floors])
     spread = effects[0].spread

@@ -88,12 +88,11 @@ class Estimate:
         """Return the difference from an independent estimate."""
         parts = np.array([self.variance, other.variance])
         freedoms = np.array([self.freedom, other.freedom])
-        mean = self.mean - other.mean
         total = parts.sum()
         freedom = _freedom(total, parts, freedoms) if freedoms.all() else 0.0
         # crossed, because the lower side of the difference is the upper side of what is subtracted
         skews = self.skews[0] + other.skews[1], self.skews[1] + other.skews[0]
-        return Estimate(mean, total, freedom, {}, skews)
+        return Estimate(self.mean - other.mean, total, freedom, {}, skews)
 
     def p(self) -> float:
         """Return the two-sided p value of the test that the true value is 0."""

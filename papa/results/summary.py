@@ -143,10 +143,9 @@ def headings_of(rows: pd.DataFrame) -> dict[str, str]:
     for fraction in sorted(rows["fraction"].unique(), key=Fraction, reverse=True):
         numbers = rows.loc[rows["fraction"].eq(fraction), ["kept", "heads"]].drop_duplicates()
         kept, heads = numbers.iloc[0]
-        several = len(numbers) > 1
-        headings[fraction] = (
-            share_replaced(fraction) if several else f"{heads - kept:,} of {heads:,}"
-        )
+        headings[fraction] = f"{heads - kept:,} of {heads:,}"
+        if len(numbers) > 1:
+            headings[fraction] = share_replaced(fraction)
     return headings
 
 
@@ -160,8 +159,10 @@ def _laid_out(
         row=shown.groupby(keys, sort=False).ngroup(),
         score_text=texts(score_text, shown, "mean", "half_width"),
     ).drop_duplicates(["row", "fraction"], keep="last")
-    metrics = texts(metric_name, shown, "metric", "positive")
-    table = shown.assign(metric=metrics, examples=shown["examples"].map("{:,.0f}".format))
+    table = shown.assign(
+        metric=texts(metric_name, shown, "metric", "positive"),
+        examples=texts("{:,.0f}".format, shown, "examples"),
+    )
     table = table.drop_duplicates("row").set_index("row")[list(names.values())]
     return shown, table.set_axis(list(names), axis=1)
 

@@ -38,21 +38,22 @@ RECIPE_NAMES = {"title": "task", "learning_rate": "learning rate", "batch_size":
 def summary(finished: Finished) -> Section:
     """Return the mean scores of all settings; each grid has tables of its rows, and these are of the data."""
     rows = finished.summary
+    facts = {"confidence": LEVEL}
     columns = SUMMARY_COLUMNS | RECIPE_COLUMNS
     probed = rows[is_main(rows) & is_probed(rows["metric"])]
     recipes = probed[["title", "model", *RECIPE_COLUMNS]].drop_duplicates().astype("str")
     recipes = recipes.rename(columns=RECIPE_NAMES)
     tables = [Table("Data", data_of(rows[is_main(rows)]), 2, DATA_NOTE)]
     tables += [Table("Training of probes", recipes, 2)] if len(recipes) else []
-    facts = {"confidence": LEVEL}
-    return Section("summary", "Data", rows, columns, tables, facts=facts, in_report=False)
+    return Section("summary", "Data", rows, columns, tables, "", facts, in_report=False)
 
 
 def claims(finished: Finished) -> Section:
     """Conclude how many heads are replaceable along each line of each grid; the HTML report opens with this."""
     rows = finished.claims
+    margins = list(finished.config.margin)
     tables = tables_of_claims(rows)
-    facts = {"margin": list(finished.config.margin)}
+    facts = {"margin": margins}
     note = f"{effects_note(finished.covered)} {CLAIMS_NOTE}"
     return Section("claims", "Claims", rows, CLAIM_COLUMNS, tables, note, facts, in_report=False)
 

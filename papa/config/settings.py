@@ -269,7 +269,7 @@ class RunSettings(Block):
     @property
     def order_names(self) -> tuple[str, ...]:
         """The names of all orders, without the number of a draw or a seed."""
-        return tuple(getattr(order, "order", order) for order in self.orders)
+        return tuple(order.order if isinstance(order, HeadFile) else order for order in self.orders)
 
 
 class Grid(RunSettings):

@@ -50,14 +50,9 @@ def stored_values(index: Index) -> int:
     return index["hidden"] + bool(index.get("scaled"))
 
 
-def token_bytes(index: Index) -> int:
-    """Return the bytes of the hidden states of one token."""
-    return 2 * index["layers"] * stored_values(index)
-
-
 def states_bytes(index: Index) -> int:
-    """Return the bytes of all hidden states, after which the checksums begin; a checksum has four bytes."""
-    return index["tokens"] * token_bytes(index)
+    """Return the bytes of all hidden states, after which the checksums begin; values have 2 bytes, checksums 4."""
+    return 2 * index["tokens"] * index["layers"] * stored_values(index)
 
 
 def exponents_of(hidden: Tensor) -> Tensor:

@@ -86,6 +86,7 @@ def _verified(kind: str, full: PreTrainedModel) -> Verified:
     return Verified(
         kind,
         model.form.rows,
+        why="",
         causal=model.causal,
         layers=model.layers,
         heads=model.heads,

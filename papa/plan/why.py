@@ -87,5 +87,7 @@ def _settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
             yield from _settings(before, after)
         elif before != after:
             # a seed is no replacement for another
-            further = name in ("seed", "sample")
-            yield f"another `{name}`" if further else f"`{name}` {before} → {after}"
+            if name in ("seed", "sample"):
+                yield f"another `{name}`"
+            else:
+                yield f"`{name}` {before} → {after}"

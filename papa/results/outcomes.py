@@ -105,10 +105,6 @@ class TaskOutcomes:
                 metrics = MEASURES[self.metric].readings if subset == ALL else (self.metric,)
                 yield from ((subset, metric, mask) for metric in metrics)
 
-    def examples(self, mask: np.ndarray) -> int:
-        """Count the selected texts or sentences."""
-        return int(self.items.loc[mask, "example"].nunique())
-
     def counts(self, metric: str, mask: np.ndarray, values: np.ndarray | None = None) -> Counts:
         """Return the counts `[run, unit, count]` that each text or sentence (unit) of the items adds to a metric.
 

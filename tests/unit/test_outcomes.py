@@ -90,7 +90,7 @@ def test_words_get_their_marks_and_labels_and_units_their_place_in_the_corpus(wo
     assert [*masks] == [ALL, "new"]
     assert masks[ALL].all()
     assert masks["new"].tolist() == [True, False, True, False, True]
-    assert words.examples(masks["new"]) == 2
+    assert len(words.units(masks["new"])) == 2
     assert (words.names, words.train_counts) == (
         tuple(NAMES),
         (5, 2, 1),

@@ -28,7 +28,7 @@ def load_splits(corpus: Corpus, wanted: WantedColumns, machine: Machine) -> dict
     if isinstance(corpus, InFiles):
         read = {
             path: read_file(Path(path), wanted, corpus.words is not None, corpus.columns)
-            for path in set(corpus.paths.values())  # splits may be slices of one file
+            for path in dict.fromkeys(corpus.paths.values())  # splits may be slices of one file
         }
         return {
             split: _sliced(read[corpus.paths[split]], file)

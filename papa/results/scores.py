@@ -46,7 +46,7 @@ def collect_runs(
         for subset, metric, mask in outcomes.scored():
             scores = MEASURES[metric].score(outcomes.counts(metric, mask).sum(1))
             about: Row = {"title": titles[task], "metric": metric, "subset": subset}
-            about |= {"positive": positive_class(metric, outcomes.names)}
+            about["positive"] = positive_class(metric, outcomes.names)
             about["main"] = metric == outcomes.metric
             about["examples"] = outcomes.items.loc[mask, "example"].nunique()
             scored.append((about, scores.tolist()))

@@ -39,8 +39,8 @@ CHECKS = [
     "ruff check .",
     "ruff format --check .",
     "mypy",
-    "pytest -q tests/unit/test_size.py tests/unit/test_house.py",
-    "pytest -q tests/unit/test_metrics.py tests/unit/test_constants_and_orders.py",
+    "pytest -q tests/unit/test_size.py tests/unit/test_house.py "
+    "tests/unit/test_metrics.py tests/unit/test_constants_and_orders.py",
     "pytest -q tests/unit/test_decoders.py -k olmo2",
 ]
 """Commands that have to succeed in the extended project."""

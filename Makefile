@@ -14,8 +14,10 @@ PYTEST := THREADS=$(THREADS) $(BIN)/python -m pytest --durations 10
 SLOW ?= tests/workflow/test_faults.py tests/slurm tests/docs tests/workflow tests
 
 TEST_PACKAGES := nbclient pytest pytest-xdist scikit-learn seqeval
+# CI adds docs, and so installs everything in one go.
+EXTRAS ?= demo,slurm,dev
 
-.PHONY: help demo test test-slow test-oldest test-newest lint fix docs constraints
+.PHONY: help demo test test-fast test-slow test-oldest test-newest lint fix docs constraints
 
 help:
 	@echo "make demo         run the demo, which writes tables and figures to results/demo/"
@@ -30,7 +32,11 @@ help:
 demo: $(READY)
 	@$(BIN)/papa demo --cores $(CORES)
 
-test: lint
+# Both at once, because mypy uses one core; each ends even if the other fails.
+test: $(READY)
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going lint test-fast
+
+test-fast: $(READY)
 	@$(PYTEST) -m "not slow" -n 2 --dist loadfile
 
 test-slow: $(READY)
@@ -73,7 +79,7 @@ $(READY): pyproject.toml constraints.txt
 	fi; \
 	if [ "$$python" != $(BIN)/python ]; then echo "Making $(VENV) with $$python" && $$python -m venv --clear $(VENV) || exit 1; fi
 	@echo "Installing papa and its tools in $(VENV) (the first time takes minutes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[demo,slurm,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	@touch $@
 
 # torch stays at the tested version, because its GPU builds pin their libraries.

@@ -163,9 +163,7 @@ def report_job(finished):
     """The job of the report of results."""
     settings = Report(config=finished.config.shown())
     record = settings.record({"artefacts": "a"})
-    return Job(
-        settings, record, {}, str(finished.folder / f"report/made-from-{record.key[:16]}.json")
-    )
+    return Job(settings, record, {}, f"{finished.folder}/report/made-from-{record.key[:16]}.json")
 
 
 def page_of(finished):

@@ -23,6 +23,11 @@ def text_of(page):
     return (REPOSITORY / page).read_text()
 
 
+def python_of(page):
+    """The Python of a page, as one program."""
+    return "\n".join(re.findall("```python\n(.*?)```", text_of(page), re.DOTALL))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_links_lead_somewhere(page):
     text = re.sub("```.*?```", "", text_of(page), flags=re.DOTALL)
@@ -126,9 +131,9 @@ def test_every_explained_sentence_is_one_of_the_first_study():
 
 @pytest.mark.slow
 def test_the_python_of_the_readme_prints_what_it_says(capsys):
-    block = re.search("```python\n(.*?)```", text_of("README.md"), re.DOTALL)
-    exec(block[1], {})
-    comments = re.findall(r"^ *print\(.*\)  # (.*)$", block[1], re.MULTILINE)
+    code = python_of("README.md")
+    exec(code, {})
+    comments = re.findall(r"^ *print\(.*\)  # (.*)$", code, re.MULTILINE)
     assert len(comments) == 1
     assert capsys.readouterr().out.splitlines() == comments
 
@@ -137,7 +142,7 @@ def test_the_python_of_the_readme_prints_what_it_says(capsys):
 def test_the_recipes_print_what_they_say(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").symlink_to(REPOSITORY / "data")
-    code = "\n".join(re.findall("```python\n(.*?)```", text_of("docs/recipes.md"), re.DOTALL))
+    code = python_of("docs/recipes.md")
     exec(code, {})
     comments = re.findall(r"^ *print\(.*\)  # (.*)$", code, re.MULTILINE)
     expected = [line for comment in comments for line in re.split(r", (?=[a-z])", comment)]
@@ -151,9 +156,7 @@ def test_the_python_of_the_page_of_own_data_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").symlink_to(REPOSITORY / "data")
     names = {}
-    exec(
-        "\n".join(re.findall("```python\n(.*?)```", text_of("docs/own-data.md"), re.DOTALL)), names
-    )
+    exec(python_of("docs/own-data.md"), names)
     assert (tmp_path / "saved/report/index.html").exists()
     end = names["study"].claims["claims"][-1]
     quoted_interval = re.search(r"reliance of 72% \((\d+) to (\d+)\)", text_of("docs/own-data.md"))

@@ -33,14 +33,13 @@ def published_probe(expected):
 
 
 def replacements(expected, half):
+    averages = {"constants": expected["attention_mean"]}
+    mixing = expected["lambda.raw"].sigmoid()
     return {
         "original": {},
-        "half": {"constants": expected["attention_mean"], "heads": half},
-        "all": {"constants": expected["attention_mean"]},
-        "lambda": {
-            "constants": expected["attention_mean"],
-            "mixing": expected["lambda.raw"].sigmoid(),
-        },
+        "half": averages | {"heads": half},
+        "all": averages,
+        "lambda": averages | {"mixing": mixing},
     }
 
 

@@ -28,8 +28,8 @@ class Cluster:
 
     def __init__(self, folder):
         self.folder = folder
-        path = f"{folder / 'bin'}{os.pathsep}{_path()}"
-        self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": path}
+        path = f"{folder}/bin{os.pathsep}{_path()}"
+        self.environment = {"SLURM_CONF": f"{folder}/slurm.conf", "PATH": path}
 
     def command(self, *arguments):
         done = self.run(*arguments)
@@ -65,11 +65,8 @@ def one_node(folder):
     # a step's srun is called by snakemake without the variables of SLURM that name no job
     step = folder / "bin/srun"
     step.parent.mkdir()
-    step.write_text(
-        f'#!/bin/sh\nSLURM_CONF={folder / "slurm.conf"} exec {shutil.which("srun")} "$@"\n'
-    )
+    step.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {shutil.which("srun")} "$@"\n')
     step.chmod(0o755)
-    places = {name: folder / f"munged.{name}" for name in ("pid", "seed", "log")}
     started = []
     try:
         # --force: it would refuse a folder below one that others may write to
@@ -77,11 +74,11 @@ def one_node(folder):
             "munged",
             "--foreground",
             "--force",
-            f"--socket={folder / 'munge.sock'}",
-            f"--key-file={folder / 'munge.key'}",
-            f"--pid-file={places['pid']}",
-            f"--seed-file={places['seed']}",
-            f"--log-file={places['log']}",
+            f"--socket={folder}/munge.sock",
+            f"--key-file={folder}/munge.key",
+            f"--pid-file={folder}/munged.pid",
+            f"--seed-file={folder}/munged.seed",
+            f"--log-file={folder}/munged.log",
         ]
         for daemon in (munged, ["slurmctld", "-D"], ["slurmd", "-D", "-N", _node()]):
             with open(folder / f"{daemon[0]}.out.log", "wb") as out:
@@ -113,16 +110,16 @@ SlurmdPort={node}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
-AuthInfo=socket={folder / "munge.sock"}
+AuthInfo=socket={folder}/munge.sock
 CredType=cred/munge
 MpiDefault=none
-StateSaveLocation={folder / "state"}
-SlurmdSpoolDir={folder / "spool"}
-SlurmctldPidFile={folder / "slurmctld.pid"}
-SlurmdPidFile={folder / "slurmd.pid"}
-SlurmctldLogFile={folder / "slurmctld.log"}
-SlurmdLogFile={folder / "slurmd.log"}
-PlugStackConfig={folder / "plugstack.conf"}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+PlugStackConfig={folder}/plugstack.conf
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SchedulerType=sched/backfill

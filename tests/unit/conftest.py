@@ -84,7 +84,7 @@ def place_tiny(tmp_path):
         for part in (model, tokenizer):
             if part is not None:
                 part.save_pretrained(tmp_path / "tiny")
-        return str(tmp_path / "tiny")
+        return f"{tmp_path}/tiny"
 
     return place
 

@@ -1,7 +1,8 @@
 """A memory of settled models: a model like an earlier one is not checked again, which takes longer than most tests.
 
+No test can change the memory: it has no model, only findings about models, which are frozen and consist of numbers.
 Each test still gets a model that shares no weight and no state with another. A test that changes how models are checked
-uses the fixture `checked_anew`.
+uses the fixture `checked_anew`, because its findings would be those of other tests too.
 """
 
 import hashlib

@@ -29,6 +29,7 @@ HOW = jobs.training(batch_size=17)
 STEPS = -(-TRAIN // HOW.batch_size)
 LAMBDA = ["step"] * STEPS * 3
 PROBE = [*LAMBDA, "evaluate"]
+EVERY = range(1, 3 * STEPS + 1)
 SOME = [1, STEPS + 2, 2 * STEPS, 3 * STEPS]
 """In the first epoch, in the middle of one, after it, and before predictions."""
 
@@ -139,9 +140,9 @@ def assert_resumes(course, kind, model, folder, events, moments):
         ("text", "streamed", PROBE, SOME),
         ("text", "dropout", PROBE, SOME),
         ("text", "trained constants", PROBE, SOME),
-        ("text", "stored", PROBE, range(1, 3 * STEPS + 1)),
-        ("words", "stored", PROBE, range(1, 3 * STEPS + 1)),
-        ("text", "lambda", LAMBDA, [1, STEPS + 2, 2 * STEPS, 3 * STEPS]),
+        ("text", "stored", PROBE, EVERY),
+        ("words", "stored", PROBE, EVERY),
+        ("text", "lambda", LAMBDA, SOME),
         ("text", "average", ["group", "group"], [1, 2]),
     ],
     indirect=["corpus"],

@@ -92,7 +92,7 @@ def test_colours_are_on_a_terminal_only_and_texts_cannot_steer_it(tmp_path):
     table = pa.table({"split": ["train"], "row": [0], "first": ["a\x1b[2Jb\rc\x9bd\nnext"]})
     record = Record("texts", 1, {"first": "\x1b[31mred"}, {})
     write_table(table, tmp_path / "texts.parquet", {"rows": {"train": 1}}, record)
-    inspect = partial(run_papa, "inspect", str(tmp_path / "texts.parquet"))
+    inspect = partial(run_papa, "inspect", f"{tmp_path}/texts.parquet")
     shown = inspect()
     assert "\x1b[32mIntact" in shown
     assert "\\e[31mred" in shown

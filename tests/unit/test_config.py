@@ -13,7 +13,9 @@ from papa.config.reading import config_of, read_config, read_yaml
 from papa.config.settings import Config, fraction
 from papa.errors import InputError
 
-CONFIGS = sorted(REPOSITORY.glob("config/*.yaml"))
+EACH_CONFIG = pytest.mark.parametrize(
+    "path", sorted(REPOSITORY.glob("config/*.yaml")), ids=lambda path: path.stem
+)
 MASKED = {key: value for key, value in CONFIG["tasks"]["tags"].items() if key != "label"}
 MASKED["metric"] = "negative_log_perplexity"
 START = with_keys(
@@ -204,7 +206,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+@EACH_CONFIG
 def test_mutated_configs_pass_or_are_refused_in_one_sentence(path):
     chance = random.Random(path.stem)
     original = yaml.safe_load(path.read_text())
@@ -230,7 +232,7 @@ def test_mutated_configs_pass_or_are_refused_in_one_sentence(path):
     assert refused > 30
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+@EACH_CONFIG
 def test_configs_of_the_project_pass_and_are_written_as_they_were_read(path):
     config = read_config(path)
     assert config.name in (path.stem, "demo")

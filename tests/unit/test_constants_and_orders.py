@@ -29,6 +29,9 @@ def test_matrices_are_those_written_out(name, expected):
         papa.Constants.of("average", 2, 5, 3)
 
 
+LAST_LAYER_FIRST = [(layer, head) for layer in (2, 1, 0) for head in range(HEADS)]
+
+
 def test_orders_are_by_layer_or_draws_of_their_own(loaded):
     def ordered(name, seed=0):
         settings = HiddenStates(constant="zeros", order=name, order_seed=seed)
@@ -36,9 +39,7 @@ def test_orders_are_by_layer_or_draws_of_their_own(loaded):
 
     heads = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
     assert ordered("first-layer-first") == heads
-    assert ordered("last-layer-first") == [
-        (layer, head) for layer in (2, 1, 0) for head in range(HEADS)
-    ]
+    assert ordered("last-layer-first") == LAST_LAYER_FIRST
     draws = [ordered("random-1"), ordered("random-2"), ordered("random-1", seed=1)]
     assert all(sorted(draw) == heads != draw for draw in draws)
     assert draws[0] != draws[1] != draws[2] != draws[0]
@@ -46,14 +47,14 @@ def test_orders_are_by_layer_or_draws_of_their_own(loaded):
 
 
 def test_a_share_of_the_heads_is_replaced_from_the_beginning_of_the_order(loaded):
+    def replaced(**settings):
+        settings = HiddenStates(**settings)
+        job = jobs.job(settings, "s.hidden")
+        return replaced_by(job, settings, loaded, CORPUS_SLOTS)
+
     for fraction, number in (("1/4", 12), ("1/2", 8), ("0", 15), ("1/16", 15)):
-        settings = HiddenStates(constant="zeros", order="last-layer-first", fraction=fraction)
-        _, heads = replaced_by(jobs.job(settings, "s.hidden"), settings, loaded, CORPUS_SLOTS)
-        assert heads == [(layer, head) for layer in (2, 1, 0) for head in range(HEADS)][:number]
-    settings = HiddenStates(constant="zeros")
-    assert replaced_by(jobs.job(settings, "s.hidden"), settings, loaded, CORPUS_SLOTS)[1] is None
-    settings = HiddenStates()
-    assert replaced_by(jobs.job(settings, "s.hidden"), settings, loaded, CORPUS_SLOTS) == (
-        None,
-        None,
-    )
+        _, heads = replaced(constant="zeros", order="last-layer-first", fraction=fraction)
+        assert heads == LAST_LAYER_FIRST[:number]
+    _, heads = replaced(constant="zeros")
+    assert heads is None
+    assert replaced() == (None, None)

@@ -63,12 +63,16 @@ def test_prompts_are_continued_as_whole_passes_over_each_text_would(decoder, con
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         inputs = inputs if prompts.startswith("three") else {"input_ids": ids[:1]}
     options = {"max_new_tokens": 5, "do_sample": False, "eos_token_id": None}
+
+    def generated():
+        return decoder.generate(**inputs, **options)
+
     with torch.no_grad():
-        expected = decoder.generate(**inputs, **options)
+        expected = generated()
         with papa.replaced_attention(decoder, constants, []):
-            assert torch.equal(decoder.generate(**inputs, **options), expected)
+            assert torch.equal(generated(), expected)
         with papa.replaced_attention(decoder, constants, [(0, 1), (1, 0), (2, 2)]):
-            continued = decoder.generate(**inputs, **options)
+            continued = generated()
             for row, whole in enumerate(continued):
                 real = inputs["attention_mask"][row].sum() if "attention_mask" in inputs else 12
                 ids = whole[12 - int(real) :][None]
@@ -249,13 +253,17 @@ def test_a_model_that_is_wrong_with_padding_before_the_tokens_refuses_it(monkeyp
 def test_within_replaced_attention_there_is_no_second_one(name, constants):
     model = stock(name)
     given = texts()
-    before = stock_states(model, given)[:, -1]
+
+    def last_states():
+        return stock_states(model, given)[:, -1]
+
+    before = last_states()
     with papa.replaced_attention(model, constants):
-        inside = stock_states(model, given)[:, -1]
+        inside = last_states()
         with input_error("is already papa's; leave the other"):
             papa.replaced_attention(model, constants).__enter__()
-        assert torch.equal(stock_states(model, given)[:, -1], inside)
-    assert torch.equal(stock_states(model, given)[:, -1], before)
+        assert torch.equal(last_states(), inside)
+    assert torch.equal(last_states(), before)
 
 
 def test_a_plain_model_takes_its_mask_by_place_and_refuses_what_it_cannot_place(constants):

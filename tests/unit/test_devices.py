@@ -38,7 +38,7 @@ UUIDS = (
 @pytest.fixture(autouse=True)
 def _folder_of_the_test(tmp_path, monkeypatch):
     (tmp_path / "locks").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "locks"))
+    monkeypatch.setenv("TMPDIR", f"{tmp_path}/locks")
     monkeypatch.setattr("tempfile.tempdir", None)  # read TMPDIR again
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -55,7 +55,7 @@ def start(tmp_path):
             "PYTHONPATH": str(REPOSITORY),
             "CUDA_VISIBLE_DEVICES": visible,
         }
-        command = [sys.executable, "-c", JOB, str(tmp_path / "taken"), str(seconds)]
+        command = [sys.executable, "-c", JOB, f"{tmp_path}/taken", str(seconds)]
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         jobs = [
             subprocess.Popen(command, env=os.environ | environment, text=True, **pipes)

@@ -172,7 +172,7 @@ def test_other_stages(on_both, request, tiny, corpus, data, stage, variant):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_host_waits_once_per_batch(device, model, causal, monkeypatch):
+def test_the_host_waits_once_per_batch(device, model, causal):
     """Neither layers nor constants that are new in every step make the host wait; each batch is studied on the host."""
     model = Model((stock("llama") if causal else model).to(fake_device.NAME))
     lengths = torch.tensor([2, SLOTS, 5, 7, 11, 3, 4])

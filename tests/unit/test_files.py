@@ -65,11 +65,14 @@ FORMATS = {
 def test_a_file_says_what_made_it(name, tmp_path):
     write, read = FORMATS[name]
     write(tmp_path / name)
-    first = files.read_provenance(tmp_path / name), read(tmp_path / name)
-    assert first[0].record == RECORD
-    assert first[0].packages.keys() == {"papa", *files.PACKAGES}
-    write(tmp_path / name)
-    assert (files.read_provenance(tmp_path / name), read(tmp_path / name)) == first
+    path = tmp_path / name
+    first = read(path)
+    provenance = files.read_provenance(path)
+    assert provenance.record == RECORD
+    assert provenance.packages.keys() == {"papa", *files.PACKAGES}
+    write(path)
+    assert read(path) == first
+    assert files.read_provenance(path) == provenance
 
 
 @pytest.mark.parametrize("name", FORMATS)

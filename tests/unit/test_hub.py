@@ -49,10 +49,10 @@ def nowhere(monkeypatch, tmp_path):
     def refuse(*_, **__):
         raise OSError("no network in tests")
 
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/own cache")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub cache"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", f"{tmp_path}/hub cache")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
 
 
@@ -205,7 +205,7 @@ def test_what_is_in_the_mirror_is_never_downloaded(hub, tmp_path):
     model_folder(tmp_path / "mirror/some/model")
     keys = {
         "models.tiny": {"hub": "some/model"},
-        "hub_mirror": str(tmp_path / "mirror"),
+        "hub_mirror": f"{tmp_path}/mirror",
         "run.tasks": ["tags"],
     }
     config = config_of(with_keys(CONFIG, keys))
@@ -300,7 +300,7 @@ def test_rows_are_those_of_the_files_as_they_are_now(tmp_path, readme):
 
 def test_digests_of_sources_are_those_of_their_content(hub, tmp_path):
     (tmp_path / "a.csv").write_bytes(b"text\na\n")
-    corpus = corpus_of(files={"train": str(tmp_path / "a.csv")}, first="text")
+    corpus = corpus_of(files={"train": f"{tmp_path}/a.csv"}, first="text")
     assert source_digests(corpus, Machine()) == {"train": hashlib.sha256(b"text\na\n").hexdigest()}
     machine = mirror(tmp_path / "mirror")
     folder = Path(str(machine.hub_mirror))
@@ -349,7 +349,7 @@ def test_places_of_a_model_in_their_order(hub, tmp_path):
     places += [model_folder(tmp_path / name) for name in ("snapshot", "mirror/some/model")]
     keys = {
         "snapshots": {"model some/model@abc": str(places[1])},
-        "hub_mirror": str(tmp_path / "mirror"),
+        "hub_mirror": f"{tmp_path}/mirror",
     }
     found = [
         model_source("small", MODEL, Machine(**dict([*keys.items()][:number])))

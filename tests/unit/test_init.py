@@ -287,8 +287,7 @@ def test_a_config_elsewhere_runs_from_there(here, monkeypatch):
     assert "Validation texts: dev.csv, found beside train.csv." in said
     monkeypatch.chdir(here / "studies")
     config = loaded("mood.yaml")
-    assert config["models"]["small"]["path"] == str(here / "models/small")
+    assert config["models"]["small"]["path"] == f"{here}/models/small"
     assert config["corpora"]["texts"]["files"] == {
-        split: str(here / f"{name}.csv")
-        for split, name in (("train", "train"), ("validation", "dev"))
+        split: f"{here}/{name}.csv" for split, name in (("train", "train"), ("validation", "dev"))
     }

@@ -182,12 +182,12 @@ def test_a_model_without_tokenizer_files_is_refused(tmp_path):
 def test_a_tokenizer_that_is_only_a_sentencepiece_file(tmp_path, monkeypatch):
     """As of DeBERTa v3 and T5 on the hub; its pieces are those of the package itself."""
     (tmp_path / "texts").write_text("a bad cab\n" * 99)
-    places = {"input": str(tmp_path / "texts"), "model_prefix": str(tmp_path / "spm")}
+    places = {"input": f"{tmp_path}/texts", "model_prefix": f"{tmp_path}/spm"}
     special = {"pad_piece": "[PAD]", "bos_piece": "[CLS]", "eos_piece": "[SEP]"}
     ids = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "unk_piece": "[UNK]"}
     SentencePieceTrainer.train(vocab_size=10, minloglevel=2, **places, **special, **ids)
     transformers.DebertaV2Config().save_pretrained(tmp_path)
-    pieces = SentencePieceProcessor(str(tmp_path / "spm.model")).encode("bad cab", out_type=str)
+    pieces = SentencePieceProcessor(f"{tmp_path}/spm.model").encode("bad cab", out_type=str)
     assert tokenizer_of(str(tmp_path)).tokenize("bad cab") == pieces
 
     def version(package):

@@ -57,9 +57,15 @@ def saved(tmp_path, model):
     return tmp_path / "tiny"
 
 
+def same_states(ours, model, inputs):
+    """Assert that both have the same states at real tokens."""
+    states = real(ours.hidden_states(inputs), inputs)
+    close(states, real(stock_states(model, inputs), inputs))
+
+
 def test_loading_from_a_folder(saved, model, inputs):
     ours = loaded(saved)
-    close(real(ours.hidden_states(inputs), inputs), real(stock_states(model, inputs), inputs))
+    same_states(ours, model, inputs)
     assert loaded(saved, dtype="bfloat16").hidden_states(inputs).isfinite().all()
     counted_positions = type(model).__name__.startswith(
         ("Roberta", "XLMRoberta", "Camembert", "Data2Vec")
@@ -77,7 +83,7 @@ def test_pickled_weights_are_loaded_weights_only_and_that_is_said(saved, model, 
         torch.save(model.state_dict(), saved / "pytorch_model.bin")
         ours = loaded(saved)
     assert "weights-only" in caplog.text
-    close(real(ours.hidden_states(inputs), inputs), real(stock_states(model, inputs), inputs))
+    same_states(ours, model, inputs)
 
 
 @only("roberta")
@@ -293,10 +299,11 @@ def test_weights_under_other_names_are_refused(saved):
 
 @only("bert")
 def test_a_job_gets_its_model_in_its_precision_and_only_with_its_weights(tiny, tmp_path, model):
-    job = jobs.job(Average(precision="bfloat16"), tmp_path / "a.h5", tiny)
+    output = tmp_path / "a.h5"
+    job = jobs.job(Average(precision="bfloat16"), output, tiny)
     ours = model_of(job)
     assert (ours.dtype, ours.precision) == (torch.float32, torch.bfloat16)
-    ours = model_of(jobs.job(Average(precision="tf32"), tmp_path / "a.h5", tiny))
+    ours = model_of(jobs.job(Average(precision="tf32"), output, tiny))
     assert (ours.dtype, ours.precision) == (torch.float32, torch.float32)
     assert torch.get_float32_matmul_precision() == "highest", "a CPU ignores tf32"
     with torch.no_grad():
@@ -326,12 +333,13 @@ def test_a_model_is_checked_once_for_its_files_and_the_code(tiny, tmp_path, mode
     with torch.no_grad():
         model.embeddings.LayerNorm.bias += 1
     model.save_pretrained(tiny)
-    model_of(jobs.job(Average(), tmp_path / "a.h5", tiny))
+    edited = jobs.job(Average(), job.output, tiny)
+    model_of(edited)
     assert given[2:] == [None, None], "other packages, other files"
     for path in (tmp_path / "check").iterdir():
         path.write_text("{}")
     with input_error(r"check/tiny-\w+\.json .*delete it"):
-        model_of(jobs.job(Average(), tmp_path / "a.h5", tiny))
+        model_of(edited)
 
 
 @pytest.mark.parametrize(

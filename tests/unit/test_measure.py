@@ -187,16 +187,19 @@ def test_a_file_is_held_out_in_part_unless_another_is_next_to_it_and_its_classes
     tmp_path,
 ):
     options = {"columns": ROLES, "label_names": [-1, 1]}
-    tables()["frame"].assign(mood=[-1, 1] * 30).to_csv(tmp_path / "train.csv", index=False)
-    data = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", options)
+    train = tmp_path / "train.csv"
+    validation = tmp_path / "validation.csv"
+    work = tmp_path / "data"
+    tables()["frame"].assign(mood=[-1, 1] * 30).to_csv(train, index=False)
+    data = _data_of(train, None, None, work, options)
     rows = {split: read.table.to_pylist() for split, read in data.unwritten.items()}
     assert len(rows["validation"]) == 12
     assert len({row["id"] for row in rows["train"] + rows["validation"]}) == 60
     assert data.labels == ["-1", "1"]
-    assert f"{tmp_path / 'train.csv'} has no validation file beside it" in data.notes[0]
-    shutil.copy(tmp_path / "train.csv", tmp_path / "validation.csv")
-    data = _data_of(tmp_path / "train.csv", None, None, tmp_path / "data", options)
-    assert data.files["validation"] == str(tmp_path / "validation.csv")
+    assert f"{train} has no validation file beside it" in data.notes[0]
+    shutil.copy(train, validation)
+    data = _data_of(train, None, None, work, options)
+    assert data.files["validation"] == str(validation)
     assert not data.unwritten
 
 

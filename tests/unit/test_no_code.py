@@ -139,7 +139,7 @@ def test_code_of_a_data_set(tmp_path, trap, with_data, code, named):
         pq.write_table(pa.table({"text": ["a", "b"]}), place / "train.parquet")
     try:
         corpus = corpus_of(hub="some/data", first="text", validation=None)
-        assert load_splits(corpus, None, Machine(hub_mirror=str(tmp_path / "hub")))[
+        assert load_splits(corpus, None, Machine(hub_mirror=f"{tmp_path}/hub"))[
             "train"
         ].table.num_rows
     except InputError as refusal:
@@ -154,7 +154,7 @@ def test_pickles_in_a_table(tmp_path, trap):
         b"ARROW:extension:metadata": pickle.dumps(trap),
     }
     field = pa.field("text", pa.string(), metadata=extension)
-    corpus = corpus_of(files={"train": str(tmp_path / "a.parquet")}, first="text")
+    corpus = corpus_of(files={"train": f"{tmp_path}/a.parquet"}, first="text")
     pq.write_table(pa.table([["a"]], pa.schema([field], described)), tmp_path / "a.parquet")
     assert load_splits(corpus, None, Machine())["train"].table.column("text").to_pylist() == ["a"]
 

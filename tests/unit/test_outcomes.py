@@ -66,7 +66,7 @@ def finished_words(folder, predicted, cluster=None, metric="entity_f1"):
     }
     for seed, labels in enumerate(predicted, start=1):
         settings = Probe(kind="word", training=Training(**TRAINING), seed=seed)
-        path = str(folder / f"p-{seed}.parquet")
+        path = f"{folder}/p-{seed}.parquet"
         job = Job(settings, settings.record({}), {}, path, about | {"seed": seed, "sample": 0})
         write_table(
             pa.table({"split": ["validation"] * 5} | ITEMS | {"predicted": labels}),

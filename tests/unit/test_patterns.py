@@ -25,12 +25,12 @@ def averages(*heads, examples=EVERY, layers=1):
     count = torch.zeros(N, N, dtype=torch.long)
     for slots in examples:
         here = torch.tensor(slots)
-        count[here[:, None], here] += TIMES
+        pairs = here[:, None], here
+        count[pairs] += TIMES
         for number, head in enumerate(heads):
-            part = head.double()[here[:, None], here]
-            total[number][here[:, None], here] += (
-                TIMES * part / part.sum(1, keepdim=True).clamp(min=1e-300)
-            )
+            part = head.double()[pairs]
+            row_sums = part.sum(1, keepdim=True)
+            total[number][pairs] += TIMES * part / row_sums.clamp(min=1e-300)
     return papa.Constants(total.view(layers, -1, N, N), count, TIMES * len(examples))
 
 
@@ -178,8 +178,8 @@ def test_two_separators_between_texts():
 
 def test_the_table_its_sentence_and_the_pictures(tmp_path):
     names = {"model": "tiny", "corpus": "texts"}
-    tokens = str(tmp_path / "tokens.parquet")
-    path = str(tmp_path / "average.h5")
+    tokens = f"{tmp_path}/tokens.parquet"
+    path = f"{tmp_path}/average.h5"
     job = Job(Average(), Average().record({}), {"tokens": tokens}, path, names)
     averages(shifted(1), column(12), torch.ones(N, N), column(5), shifted(0)).save(path, job.record)
     lists = {

@@ -31,8 +31,9 @@ def results(tmp_path):
     write_json(PLANNED, study / PLAN)
     for stage, name in (("probe", "needed"), ("probe", "old"), ("data", "data")):
         (cache / stage).mkdir(parents=True, exist_ok=True)
-        (cache / stage / f"{NAMES[name]}.parquet").write_bytes(b"1234")
-        checkpoint_of(cache / stage / f"{NAMES[name]}.parquet").write_bytes(b"12")
+        path = cache / stage / f"{NAMES[name]}.parquet"
+        path.write_bytes(b"1234")
+        checkpoint_of(path).write_bytes(b"12")
     write_json({}, cache / "check/some.json")
     for name in ("kept", "unread"):
         (study / "states").mkdir(exist_ok=True)

@@ -89,7 +89,7 @@ a | | has a format that papa cannot read; name it by its format (.parquet,
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/own cache")
 
 
 def in_file(path, **keys):
@@ -173,10 +173,11 @@ def test_files_of_every_form_contain_the_same_rows(tmp_path, form):
         {"text": text, "label": label}
         for text, label in zip(TEXTS, ["yes", "no", "yes"], strict=True)
     ]
-    rows = read_file(rows_of(tmp_path / f"a.{form}", records))
+    path = tmp_path / f"a.{form}"
+    rows = read_file(rows_of(path, records))
     assert rows.table.to_pylist() == records
     assert rows.names == ["text", "label"]
-    wanted = read_file(tmp_path / f"a.{form}", ["label", "no such column"])
+    wanted = read_file(path, ["label", "no such column"])
     assert wanted.table.to_pydict() == {"label": ["yes", "no", "yes"]}
     assert wanted.names == [
         "text",
@@ -243,14 +244,18 @@ def test_labels_mean_the_same_in_files_of_every_form(tmp_path, form, labels, lis
         ]
 
 
+NUMBERED = [0, -1, 1, -100]
+"""Classes, and two numbers that often stand for no label."""
+
+
 @pytest.mark.parametrize(
     ("labels", "listed", "kept"),
     [
         (["0", "", "1", None], None, [0, 2]),
-        ([0, -1, 1, -100], ["0", "1"], [0, 2]),
+        (NUMBERED, ["0", "1"], [0, 2]),
         ([0.0, -1.0, 1.0, None], ["0", "1"], [0, 2]),
-        ([0, -1, 1, -100], ["-1", "0", "1"], [0, 1, 2]),
-        ([0, -1, 1, -100], None, [0, 2]),
+        (NUMBERED, ["-1", "0", "1"], [0, 1, 2]),
+        (NUMBERED, None, [0, 2]),
         (["-", "yes", "NaN", "no"], None, [1, 3]),
         (["none", "yes", "null", "no"], ["no", "none", "yes"], [0, 1, 3]),
         (

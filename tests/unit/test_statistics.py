@@ -255,11 +255,14 @@ def test_what_is_known_has_an_interval_of_no_width_and_a_share_of_nothing_has_no
     ratio = spread_of(values, 1.0).ratio([0.5, -0.5, 0], [1, -1, 0])
     assert ratio == pytest.approx(Interval(0.5, 0.5, 0.5, 0.5))
     values[1] = values[0]  # context_free probes predict the same as the original
-    ratio = spread_of(values, 1.0).ratio([1, 0, -1], [1, -1, 0])
+    lost = [1, 0, -1]
+    contributed = [1, -1, 0]
+    ratio = spread_of(values, 1.0).ratio(lost, contributed)
     assert math.isnan(ratio.mean)
     assert ratio[1:] == UNBOUNDED
     values[1] += np.random.default_rng(0).normal(size=values[1].shape)
-    assert spread_of(values, 1.0).ratio([1, 0, -1], [1, -1, 0])[1:] == UNBOUNDED
+    ratio = spread_of(values, 1.0).ratio(lost, contributed)
+    assert ratio[1:] == UNBOUNDED
 
 
 def test_independent_estimates_add_their_variances():

@@ -34,8 +34,9 @@ def test_a_probe_learns_and_the_same_seed_gives_the_same_bytes(tiny, corpus, dat
 
     def run(name, seed):
         how = training(epochs=15, learning_rate=3e-2)
-        jobs.probe(tiny, corpus / f"{name}.parquet", how, seed, states=states, **data)
-        return read_facts(corpus / f"{name}.parquet")
+        path = corpus / f"{name}.parquet"
+        jobs.probe(tiny, path, how, seed, states=states, **data)
+        return read_facts(path)
 
     first = run("a", 1)
     again = run("b", 1)

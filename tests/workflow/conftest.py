@@ -1,4 +1,7 @@
-"""The workflow with a tiny random BERT and a few rows of text: fresh, or with all results computed in this process."""
+"""The workflow with a tiny random BERT and a few rows of text: fresh, or with all results computed in this process.
+
+Its figures are empty files: drawing takes most of a small study's time, and shows nothing that tables do not.
+"""
 
 import pytest
 from tiny import CONFIG, copy_of_repository, write_inputs
@@ -7,7 +10,7 @@ from tiny import CONFIG, copy_of_repository, write_inputs
 @pytest.fixture(scope="session")
 def fresh(tmp_path_factory):
     """The workflow with a tiny model and its data, nothing run."""
-    workflow = copy_of_repository(tmp_path_factory.mktemp("fresh"))
+    workflow = copy_of_repository(tmp_path_factory.mktemp("fresh")).draw_nothing()
     write_inputs(workflow.folder)
     return workflow
 
@@ -20,6 +23,15 @@ def computed(fresh, tmp_path_factory):
     return workflow
 
 
+@pytest.fixture(scope="session")
+def recorded(computed, tmp_path_factory):
+    """The same, with what snakemake records of the jobs that it has run."""
+    workflow = computed.copied(tmp_path_factory.mktemp("recorded") / "papa")
+    workflow.run("--touch", "--forceall", "--cores", "1", "--configfile", "config.yaml")
+    assert [*workflow.folder.glob(".snakemake/metadata/*")]
+    return workflow
+
+
 def copy_of(name):
     @pytest.fixture
     def copied(request, tmp_path):
@@ -29,4 +41,6 @@ def copy_of(name):
     return copied
 
 
-fresh_copy, computed_copy = map(copy_of, ("fresh", "computed"))
+fresh_copy = copy_of("fresh")
+computed_copy = copy_of("computed")
+recorded_copy = copy_of("recorded")

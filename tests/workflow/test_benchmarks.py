@@ -40,7 +40,7 @@ SLOTS = 13
 def model(tmp_path, monkeypatch):
     write_model(tmp_path / "model")
     torch.set_num_threads(1)
-    return str(tmp_path / "model")
+    return f"{tmp_path}/model"
 
 
 class InOneProcess(compare.Comparison):
@@ -59,7 +59,7 @@ def test_both_sides_are_compared_and_do_the_same_work(tmp_path, model):
     comparison = InOneProcess(
         work, argparse.Namespace(rows=17, epochs=2, threads=1, model=model, mirror=None)
     )
-    files = {split: str(tmp_path / f"{split}.csv") for split in ("train", "validation")}
+    files = {split: f"{tmp_path}/{split}.csv" for split in ("train", "validation")}
     comparison.settings |= {
         "corpus": {"files": files, "first": "sentence", "train_limit": 17},
         "slots": SLOTS,

@@ -248,7 +248,7 @@ NO_LOCKS = "#include <errno.h>\nint flock(int file, int kind) { errno = ENOLCK; 
 
 def test_a_file_system_without_locks(computed, unfinished, tmp_path, monkeypatch):
     (tmp_path / "locks.c").write_text(NO_LOCKS)
-    library = str(tmp_path / "locks.so")
+    library = f"{tmp_path}/locks.so"
     if (
         not shutil.which("cc")
         or subprocess.run(["cc", "-shared", "-o", library, tmp_path / "locks.c"]).returncode
@@ -262,22 +262,6 @@ def test_a_file_system_without_locks(computed, unfinished, tmp_path, monkeypatch
     )
     monkeypatch.delenv("LD_PRELOAD")
     completes(unfinished, computed)
-
-
-def test_two_configs_at_once_share_one_cache(computed, fresh_copy):
-    """Both make the same files, and each file is there once, with the values of an undisturbed run."""
-    names = [
-        fresh_copy.write(CONFIG | {"name": name}, f"{name}.yaml") for name in ("tiny", "second")
-    ]
-    runs = [fresh_copy.started("--cores", "1", "--configfile", name) for name in names]
-    for run in runs:
-        printed = run.communicate()
-        assert run.returncode == 0, printed
-    for folder in ("cache", "tiny"):
-        same_results(computed.folder / "results" / folder, fresh_copy.folder / "results" / folder)
-    assert len([*results_in(fresh_copy.folder / "results/second")]) == len(
-        [*results_in(fresh_copy.folder / RESULTS)]
-    )
 
 
 def test_a_job_reads_only_the_plan(unfinished, monkeypatch):
@@ -325,15 +309,15 @@ def test_a_strange_machine(computed, tmp_path, monkeypatch):
         "LC_ALL": "C",
         "TERM": "dumb",
         "COLUMNS": "20",
-        "TMPDIR": str(tmp_path / "small"),
-        "HOME": str(tmp_path / "home"),
+        "TMPDIR": f"{tmp_path}/small",
+        "HOME": f"{tmp_path}/home",
     }
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     command = [sys.executable, "-m", "papa", "run", "config.yaml", "--cores", "1"]
     mounted = [*APART, "sh", "-c", FULL_TEMPORARY_FOLDER, "sh"]
     can_mount = not subprocess.run(
-        [*APART, "mount", "-t", "tmpfs", "tmpfs", str(tmp_path / "small")]
+        [*APART, "mount", "-t", "tmpfs", "tmpfs", f"{tmp_path}/small"]
     ).returncode
     process = subprocess.run(
         [*(mounted if can_mount else []), *command], **study.settings(), capture_output=True
@@ -375,10 +359,31 @@ def config():
     return with_keys(CONFIG, changes)
 
 
-def test_killed_again_and_again_it_ends_with_the_same_bytes(fresh, fresh_copy, tmp_path, config):
+@pytest.fixture(scope="module")
+def undisturbed(fresh, tmp_path_factory, config):
+    """The results of a run that nothing disturbs."""
+    workflow = fresh.copied(tmp_path_factory.mktemp("undisturbed") / "papa")
+    workflow.compute(config)
+    return workflow.folder / "results"
+
+
+def test_two_configs_at_once_share_one_cache(undisturbed, fresh_copy, config):
+    """Both make the same files, and each file is there once, with the values of an undisturbed run."""
+    names = [
+        fresh_copy.write(config | {"name": name}, f"{name}.yaml") for name in ("tiny", "second")
+    ]
+    runs = [fresh_copy.started("--cores", "1", "--configfile", name) for name in names]
+    for run in runs:
+        printed = run.communicate()
+        assert run.returncode == 0, printed
+    results = fresh_copy.folder / "results"
+    for folder in ("cache", "tiny"):
+        same_results(undisturbed / folder, results / folder)
+    assert len([*results_in(results / "second")]) == len([*results_in(results / "tiny")])
+
+
+def test_killed_again_and_again_it_ends_with_the_same_bytes(undisturbed, fresh_copy, config):
     """While λ and a probe are trained, once each has saved a state."""
-    undisturbed = fresh.copied(tmp_path / "undisturbed")
-    undisturbed.compute(config)
     command = ("--cores", "2", "--configfile", fresh_copy.write(config))
     checkpoints = fresh_copy.folder / "papa/method/checkpoints.py"
     checkpoints.write_text(checkpoints.read_text().replace("SECONDS = 600.0", "SECONDS = 0.0"))
@@ -394,7 +399,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(fresh, fresh_copy, t
     fresh_copy.run(*command)
     logs = (fresh_copy.folder / RESULTS / "logs").rglob("*.log")
     assert any(", resumed " in log.read_text() for log in logs), "no job was killed in its work"
-    same_results(undisturbed.folder / "results", fresh_copy.folder / "results")
+    same_results(undisturbed, fresh_copy.folder / "results")
 
 
 def saved(workflow, since):

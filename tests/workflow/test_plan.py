@@ -51,6 +51,11 @@ def planned(plan):
     return run
 
 
+def said_by(result):
+    """What the command printed, on one line."""
+    return " ".join((result.stdout or result.stderr).split())
+
+
 def stages_of(planned):
     """The stages of a plan by name."""
     return {stage["stage"]: stage for stage in planned["stages"]}
@@ -204,7 +209,7 @@ COLUMN = r"\S+ has no column 'feeling'; its columns are "
 def test_what_is_not_here_is_said_first(plan, keys, code, expected):
     result = plan(with_keys(CONFIG, keys))
     assert result.exit_code == code
-    assert re.match(expected, " ".join((result.stdout or result.stderr).split()))
+    assert re.match(expected, said_by(result))
 
 
 def test_a_model_or_tokenizer_that_cannot_be_used_is_said_first(plan, planned, folder):
@@ -252,7 +257,7 @@ def test_labels_are_read_before_anything_runs(plan, folder, keys, expected):
     config["tasks"]["animals"] |= keys | {"label": "animal"}
     config["tasks"]["animals"].pop("subset", None)
     result = plan(config)
-    assert expected in " ".join((result.stdout or result.stderr).split())
+    assert expected in said_by(result)
 
 
 def test_the_smallest_margin_is_worked_out_by_hand(plan, planned):
@@ -266,7 +271,7 @@ def test_the_smallest_margin_is_worked_out_by_hand(plan, planned):
     assert 0.028 < expected < 0.03
     assert entry["smallest"] == pytest.approx(expected / 0.2)
     assert (entry["seeds"], entry["examples"]) == (3, 408)
-    said = " ".join(plan(config).stdout.split())
+    said = said_by(plan(config))
     sizes = (
         "contribution: animals 3.0 points or 15% (3 seeds, 408 examples), RTE 3.0 points or 15% ("
     )
@@ -333,5 +338,5 @@ def test_without_seeds_or_a_floor_nothing_can_be_claimed(plan):
         "without `floors` no reliance is measured": {"floors": []},
     }
     for why, keys in reasons.items():
-        said = " ".join(plan(CONFIG | keys).stdout.split())
+        said = said_by(plan(CONFIG | keys))
         assert said.endswith(f"No smallest margin is estimated for animals, tags: {why}.")

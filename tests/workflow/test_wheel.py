@@ -29,9 +29,8 @@ def run(*command, cwd):
         for key, value in os.environ.items()
         if key not in ours and not key.startswith("PAPA_")
     }
-    words = [str(word) for word in command]
     return subprocess.run(
-        words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=3000
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=3000
     )
 
 

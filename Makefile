@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CORES ?= all
 THREADS ?= 1
+# further options of the demo
+DEMO ?=
 TORCH := 2.13.0
 PYTHON ?= python3.11
 
@@ -30,7 +32,7 @@ help:
 	@echo "make constraints  update constraints.txt to the newest packages that work together"
 
 demo: $(READY)
-	@$(BIN)/papa demo --cores $(CORES)
+	@$(BIN)/papa demo --cores $(CORES) $(DEMO)
 
 # Both at once, because mypy uses one core; each ends even if the other fails.
 test: $(READY)

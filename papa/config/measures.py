@@ -261,7 +261,8 @@ def _sums(outcomes: Outcomes) -> Counts:
 def _divided(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     """Divide elementwise; quotients with a divisor of 0 are 0."""
     lower = np.asarray(below, float)
-    return np.divide(above, lower, out=np.zeros_like(lower), where=lower != 0)
+    quotient: np.ndarray = np.divide(above, lower, out=np.zeros_like(lower), where=lower != 0)
+    return quotient
 
 
 def _share(counts: Counts) -> np.ndarray:
@@ -289,7 +290,8 @@ def _nats(counts: Counts) -> np.ndarray:
 
 def _perplexity(counts: Counts) -> np.ndarray:
     """Return the exponential of the mean loss per token."""
-    return np.exp(_share(counts))
+    perplexity: np.ndarray = np.exp(_share(counts))
+    return perplexity
 
 
 TEXT = Target(
@@ -466,4 +468,5 @@ def pseudo_values(measure: Measure, counts: Counts) -> np.ndarray:
         return np.broadcast_to(score, counts.shape[:-1]).copy()
     values = units * score - (units - 1) * measure.score(total - counts)
     # the mean of raw pseudo-values is the score with a correction of bias, which no table shows
-    return values - values.mean(-1, keepdims=True) + score
+    centred: np.ndarray = values - values.mean(-1, keepdims=True) + score
+    return centred

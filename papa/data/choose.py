@@ -210,7 +210,8 @@ def _tokens(texts: Rows, tokenizer: PreTrainedTokenizerBase | None) -> Sequence[
     encoded = tokenizer(
         list(texts), add_special_tokens=False, is_split_into_words=split, verbose=False
     )
-    return encoded["input_ids"]
+    ids: list[list[int]] = encoded["input_ids"]
+    return ids
 
 
 def data_in_files(

@@ -117,4 +117,5 @@ def _dataset(store: h5py.File, name: str, size: int) -> np.ndarray:
         raise ValueError(
             f"{name} is declared as {list(dataset.shape)}, which {size:,} bytes cannot contain"
         )
-    return dataset[()]
+    values: np.ndarray = dataset[()]
+    return values

@@ -214,7 +214,8 @@ class SequenceProbe(nn.Module):
         pooled = (
             pooled.view(layers, -1, size).transpose(0, 1).flatten(1)
         )  # [example, (L+1) * hidden]
-        return self.output(self.dropout(torch.tanh(self.dense(pooled))))
+        logits: Tensor = self.output(self.dropout(torch.tanh(self.dense(pooled))))
+        return logits
 
 
 class TokenProbe(nn.Module):
@@ -228,7 +229,8 @@ class TokenProbe(nn.Module):
 
     def packed(self, hidden: Tensor) -> Tensor:
         """Return logits `[token, label]` from packed `hidden` `[token, L+1, hidden]`."""
-        return self.output(torch.tanh(self.dense(hidden.flatten(1))))
+        logits: Tensor = self.output(torch.tanh(self.dense(hidden.flatten(1))))
+        return logits
 
 
 def initialise(probe: nn.Module, spread: float) -> None:

@@ -74,9 +74,10 @@ def pictures(averages: Averages, heads: Sequence[tuple[int, int]]) -> alt.Concat
     )
     figure = styled(figure.resolve_scale(color="independent"))
     figure = figure.configure_view(stroke=None, fill="#e6e6e6")
-    return figure.configure_axis(
+    drawn: alt.ConcatChart = figure.configure_axis(
         labelFontSize=10, titleFontSize=11, titleFontWeight="normal", grid=False
     )
+    return drawn
 
 
 def _check_heads(averages: Averages, heads: Sequence[tuple[int, int]]) -> None:
@@ -120,22 +121,24 @@ def _picture(cells: pd.DataFrame, slots: Sequence[int], layer: int, head: int) -
     labelled = [*slots[:-step:step], slots[-1]]
     axis = alt.Axis(values=labelled, labelAngle=0, labelOverlap=False, ticks=False, domain=False)
     chart = alt.Chart(width=side, height=side, title=f"layer {layer}, head {head}")
-    return chart.mark_rect().encode(
+    drawn: alt.Chart = chart.mark_rect().encode(
         alt.X("key:O", title="key slot", scale=scale, axis=axis),
         alt.Y("query:O", title="query slot", scale=scale, axis=axis),
         color,
     )
+    return drawn
 
 
 def styled(figure: Figure) -> Figure:
     """Apply the fonts and lines of all figures to a figure."""
-    return (
+    drawn: Figure = (
         figure.configure_axis(
             labelFontSize=11, titleFontSize=11, titleFontWeight="normal", gridColor="#e6e6e6"
         )
         .configure_title(fontSize=13, subtitleFontSize=11, anchor="start", frame="group")
         .configure_view(stroke=None)
     )
+    return drawn
 
 
 def inline(frame: pd.DataFrame) -> alt.InlineData:

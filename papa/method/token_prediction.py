@@ -130,7 +130,8 @@ class NextTokens(TokenPrediction):
 
     def divided(self, examples: Tensor) -> Sequence[Tensor]:
         longest = int(self.splits["train"].lengths[examples].max())
-        return examples.split(max(1, self.tokens_at_once // longest))
+        parts: Sequence[Tensor] = examples.split(max(1, self.tokens_at_once // longest))
+        return parts
 
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Return the mean cross-entropy in nats, differentiable in the logits `hidden` `[token, word]`."""
@@ -237,7 +238,8 @@ class MlmProbe(nn.Module):
 
     def states(self, hidden: Tensor) -> Tensor:
         """Return the decoder's input, `[token, size]`, from packed `hidden` `[token, L+1, hidden]`."""
-        return self.projection(self.activation(self.dense(hidden.flatten(1))))
+        states: Tensor = self.projection(self.activation(self.dense(hidden.flatten(1))))
+        return states
 
 
 @dataclass(frozen=True)
@@ -398,7 +400,8 @@ def summed_loss(probe: MlmProbe, hidden: Tensor, gold: Tensor) -> Tensor:
     states = probe.states(hidden)
     gold = gold.to(hidden.device)
     learning = torch.is_grad_enabled()
-    return _TiedCrossEntropy.apply(states, probe.embeddings, probe.bias, gold, learning)
+    total: Tensor = _TiedCrossEntropy.apply(states, probe.embeddings, probe.bias, gold, learning)
+    return total
 
 
 class _TiedCrossEntropy(torch.autograd.Function):

@@ -246,7 +246,8 @@ def _loaded(name: str, device: str, dtype: torch.dtype) -> PreTrainedModel:
     if lacks_head(model, report):
         log.info("%s has no weights for the head of %s", name, type(model).__name__)
         used = model.base_model
-    return used.to(device).eval()
+    stock: PreTrainedModel = used.to(device).eval()
+    return stock
 
 
 @contextmanager

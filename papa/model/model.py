@@ -118,7 +118,8 @@ class Model:
 
     @property
     def _weight(self) -> Tensor:
-        return next(self.model.parameters())
+        weight = next(self.model.parameters())
+        return weight
 
     def pack(self, inputs: Inputs | Packed) -> Packed:
         """Return the real tokens of `inputs` (as `lay_out` returns them, or already packed) on the model's device.

@@ -89,7 +89,10 @@ class SoftmaxMode(TorchFunctionMode, ABC):
 
             def product(attention: Tensor) -> Tensor:
                 changed = attention.reshape(awaited.shape).to(awaited)
-                return function(*args[:place], changed, *args[place + 1 :], **keywords)
+                multiplied: Tensor = function(
+                    *args[:place], changed, *args[place + 1 :], **keywords
+                )
+                return multiplied
 
             return self.after_product(product, awaited)
         result = function(*args, **keywords)
@@ -237,7 +240,8 @@ def by_head(softmax: Tensor, examples: Examples) -> Tensor | None:
     if softmax.shape[-2:] != (examples.queries, keys) or len(softmax) % number:
         return None
     if softmax.dim() == 3:
-        return softmax.unflatten(0, (number, -1))
+        by_example: Tensor = softmax.unflatten(0, (number, -1))
+        return by_example
     return softmax if softmax.dim() == 4 and len(softmax) == number else None
 
 

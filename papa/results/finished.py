@@ -261,4 +261,7 @@ def item_values(table: pd.DataFrame, column: str, items: pd.DataFrame) -> pd.Ser
         rows = rows.explode(column)
         rows["word"] = rows.groupby(level=0).cumcount()
         keys.append("word")
-    return items[keys].merge(rows.astype({"split": str}), how="left", on=keys)[column]
+    values: pd.Series[Any] = items[keys].merge(rows.astype({"split": str}), how="left", on=keys)[
+        column
+    ]
+    return values

@@ -183,7 +183,8 @@ def by_cluster(counts: Counts, clusters: np.ndarray | None) -> Counts:
     # `reduceat` sums neighbours, but the texts of a cluster may be far apart
     order = np.argsort(clusters, kind="stable")
     begins = np.flatnonzero(np.diff(clusters[order], prepend=clusters[order[:1]] - 1))
-    return np.add.reduceat(counts[:, order], begins, axis=1)
+    summed: Counts = np.add.reduceat(counts[:, order], begins, axis=1)
+    return summed
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,8 @@ class Study:
     def curve(self) -> pd.DataFrame:
         """Scores, floors and effects on the validation split, by the fraction of heads that keep their attention."""
         rows = self.summary[is_main(self.summary)]
-        return rows[CURVE_COLUMNS].reset_index(drop=True)
+        curve: pd.DataFrame = rows[CURVE_COLUMNS].reset_index(drop=True)
+        return curve
 
     @property
     def summary(self) -> pd.DataFrame:
@@ -176,7 +177,8 @@ class Study:
         return f"<p>{escape(str(self.claims))}</p>{self.curve.to_html(index=False, float_format='{:.3f}'.format)}"
 
     def _table(self, name: str) -> pd.DataFrame:
-        return read_table(self.folder / "tables" / f"{name}.parquet").to_pandas()
+        table: pd.DataFrame = read_table(self.folder / "tables" / f"{name}.parquet").to_pandas()
+        return table
 
 
 class Claims(dict[str, Any]):

@@ -446,7 +446,8 @@ def _options() -> Namespace | None:
     if called:
         return called.options
     with suppress(SystemExit, Exception), redirect_stderr(StringIO()), redirect_stdout(StringIO()):
-        return parse_args(sys.argv[1:])[1]
+        options: Namespace = parse_args(sys.argv[1:])[1]
+        return options
     return None
 
 

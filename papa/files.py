@@ -450,7 +450,8 @@ def _text_in_tensors(path: PathLike) -> str | None:
         size = int.from_bytes(file.read(8), "little")
         # in a damaged file the size may be any number, and must not be allocated
         header = json.loads(file.read(min(size, 1 << 24)))
-    return header.get("__metadata__", {}).get(KEY)
+    metadata: dict[str, str] = header.get("__metadata__", {})
+    return metadata.get(KEY)
 
 
 def _text_in_arrays(path: PathLike) -> str | None:

@@ -406,6 +406,7 @@ def write_jobs(folder: Path, contents: Json) -> None:
 def read_job(folder: PathLike, name: str) -> Json | None:
     """Return the content of a job's file in the results of a study; None if there is nothing to do."""
     try:
-        return json.loads(Path(folder, JOBS, f"{name}.json").read_bytes())
+        content: Json = json.loads(Path(folder, JOBS, f"{name}.json").read_bytes())
     except FileNotFoundError:
         return None
+    return content

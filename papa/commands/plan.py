@@ -284,7 +284,7 @@ def _disk(study: Plan, job: AnyJob, tokens: float) -> float:
         slots = job.about["slots"]
         outputs = job.settings.kind == "mean-output"
         per_slot = sizes["hidden"] if outputs else sizes["heads"] * slots
-        return 12 * sizes["layers"] * slots * per_slot
+        return float(12 * sizes["layers"] * slots * per_slot)
     return 0
 
 

@@ -74,7 +74,7 @@ class Columns:
 
     def texts(self, name: str, blank: bool = False) -> list[str]:
         """Return texts [row]; with `blank`, a text may be empty."""
-        texts = self._column(name, ["text"], "a text in each row").to_pylist()
+        texts: list[str] = self._column(name, ["text"], "a text in each row").to_pylist()
         if not blank:
             self._refuse([_is_blank(text) for text in texts], f"no text in column {name}")
         return texts
@@ -82,7 +82,7 @@ class Columns:
     def words(self, name: str) -> Rows:
         """Return words [row][word]; raise `InputError` if a row or a word is empty."""
         expected = "a list of words in each row (for whole texts, set `first`)"
-        words = self._column(name, ["list of text"], expected).to_pylist()
+        words: Rows = self._column(name, ["list of text"], expected).to_pylist()
         self._refuse([not row for row in words], f"no words in column {name}")
         self._refuse(
             [any(map(_is_blank, row)) for row in words],
@@ -188,7 +188,7 @@ class Columns:
             for row, words_of_row in zip(values, words, strict=True)
         ]
         self._refuse(wrong, f"a list in column {name} without one {role} per word")
-        return values
+        return list(values)
 
     def examples(self, roles: Roles, labels: ClassNames) -> tuple[Rows, Rows]:
         """Return the texts (or the words) of each row, and its classes, from columns by role; check all rows."""

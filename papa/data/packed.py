@@ -301,7 +301,7 @@ class Examples:
                 whole = _Moved.apply(whole, *self._selections_of(1))
             return whole.view(*self.slots.shape, heads, channels).transpose(1, 2)
         to, back = self._selections_of(heads)
-        moved = _Moved.apply(row.reshape(-1, channels), to, back)
+        moved: Tensor = _Moved.apply(row.reshape(-1, channels), to, back)
         return moved.view(len(self.slots), heads, self.slots.shape[1], channels)
 
     def gather(self, spread: Tensor) -> Tensor:
@@ -315,7 +315,7 @@ class Examples:
         if heads > 1 and (together.is_contiguous() or spread.device.type != "cpu"):
             return self.gather(together.flatten(2).unsqueeze(1)).view(-1, heads, channels)
         back, to = self._selections_of(heads)
-        moved = _Moved.apply(spread.reshape(-1, channels), to, back)
+        moved: Tensor = _Moved.apply(spread.reshape(-1, channels), to, back)
         return moved.view(-1, heads, channels)
 
     def spread_heads(self, heads: Tensor, chosen: Tensor | None = None) -> Tensor:

@@ -253,7 +253,7 @@ def _config_of(folder: str, name: str) -> PreTrainedConfig:
     from transformers import AutoConfig
 
     try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        config: PreTrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # malformed configs raise more errors than the library documents
         raise loading_error(folder, name, "config", error) from error
     return config

@@ -143,7 +143,7 @@ class Averaging:
         self.total = state.tensors["total"].to(self.device)
         self.count.copy_(state.tensors["count"])
         self.examples = state.values["examples"]
-        return state.values["groups"]
+        return int(state.values["groups"])
 
     def averages(self) -> Constants:
         heads = self.model.heads

@@ -47,12 +47,12 @@ LARGEST_EXPONENT = 15
 
 def stored_values(index: Index) -> int:
     """Return the number of stored values of a hidden state, of which the last one is its exponent in a scaled file."""
-    return index["hidden"] + bool(index.get("scaled"))
+    return int(index["hidden"]) + bool(index.get("scaled"))
 
 
 def states_bytes(index: Index) -> int:
     """Return the bytes of all hidden states, after which the checksums begin; values have 2 bytes, checksums 4."""
-    return 2 * index["tokens"] * index["layers"] * stored_values(index)
+    return 2 * int(index["tokens"]) * int(index["layers"]) * stored_values(index)
 
 
 def exponents_of(hidden: Tensor) -> Tensor:

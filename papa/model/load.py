@@ -275,7 +275,9 @@ def _config_of(name: str) -> PreTrainedConfig:
     import transformers
 
     # without trust_remote_code=False, transformers asks on the terminal whether to run the code of a model
-    config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+    config: PreTrainedConfig = transformers.AutoConfig.from_pretrained(
+        name, trust_remote_code=False
+    )
     positions = str(getattr(config, "position_embedding_type", ""))
     if positions.startswith("relative_key"):
         raise InputError(

@@ -504,7 +504,7 @@ class Plan:
         rows = sum(facts["rows"].values())
         characters = sum(facts["characters"].values())
         tokens = min(rows * slots, characters + 4 * rows)
-        return tokens * (sizes["layers"] + 1) * sizes["hidden"] * 2
+        return int(tokens * (sizes["layers"] + 1) * sizes["hidden"] * 2)
 
     @property
     def warnings(self) -> list[str]:

@@ -228,7 +228,7 @@ class Sample:
     @cached_property
     def trivial(self) -> float:
         """The score of the trivial classifier."""
-        return self.metric.score(self.trivial_counts.sum(1))[0]
+        return float(self.metric.score(self.trivial_counts.sum(1))[0])
 
     @cached_property
     def values(self) -> np.ndarray:
@@ -238,7 +238,8 @@ class Sample:
     @cached_property
     def trivial_values(self) -> np.ndarray:
         """The pseudo-values of the trivial classifier, `[unit]`."""
-        [values] = pseudo_values(self.metric, by_cluster(self.trivial_counts, self.clusters))
+        counts = by_cluster(self.trivial_counts, self.clusters)
+        values: np.ndarray = pseudo_values(self.metric, counts)[0]
         return values
 
     def mean(self, setting: Setting) -> float:
@@ -286,7 +287,7 @@ class Sample:
     @property
     def examples(self) -> int:
         """The number of texts or sentences."""
-        return self.counts.shape[1]
+        return int(self.counts.shape[1])
 
     @cached_property
     def step(self) -> float:

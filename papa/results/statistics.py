@@ -129,7 +129,7 @@ class Estimate:
         if not self.freedom:
             return math.inf
         wider = self.variance + self.skews[(1 + side) // 2] * max(-ndtri(tail), 0.0)
-        return -stdtrit(self.freedom, tail) * math.sqrt(wider)
+        return -float(stdtrit(self.freedom, tail)) * math.sqrt(wider)
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,8 @@ class Spread:
 
     def _single(self, source: str) -> np.ndarray:
         """Select the main effects of a source, bool `[effect]`."""
-        return self._of(source) & (self.members.sum(1) == 1)
+        single: np.ndarray = self._of(source) & (self.members.sum(1) == 1)
+        return single
 
     def estimate(self, weights: ArrayLike) -> Estimate:
         """Estimate a linear combination of the quantities.
@@ -327,7 +328,7 @@ class Spread:
                 return side * math.inf
             if excess(0) >= 0:  # no variance
                 return middle
-            return middle + side * brentq(excess, 0, LARGEST_RELIANCE)
+            return middle + side * float(brentq(excess, 0, LARGEST_RELIANCE))
 
         both = (1 - level) / 2
         return Interval(middle, end(both, -1), end(both, 1), end(1 - level, 1))
@@ -348,7 +349,8 @@ class Spread:
         seeded = self._of("seed")
         of_one_seed = self.seeds * np.einsum("e,eij->ij", self.signs[seeded], self.squares[seeded])
         on_one_corpus = self.squares[self._of("rows")].any(0)
-        return max(combination @ np.where(on_one_corpus, of_one_seed, 0) @ combination, 0.0)
+        of_seed = float(combination @ np.where(on_one_corpus, of_one_seed, 0) @ combination)
+        return max(of_seed, 0.0)
 
     def _skews(self, squares: np.ndarray, combination: np.ndarray) -> tuple[float, float]:
         """Return the growth of the variance below and above the mean, per unit of a normal quantile.

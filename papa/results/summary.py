@@ -96,7 +96,7 @@ def _sort_key(column: pd.Series[str]) -> pd.Series[float]:
 
 def read_summary(path: PathLike) -> pd.DataFrame:
     """Read a summary; raise `DamagedArtefact` if the file is empty or holds another table."""
-    frame = read_table(path).to_pandas()
+    frame: pd.DataFrame = read_table(path).to_pandas()
     if frame.empty or not {*SUMMARY_COLUMNS} <= {*frame}:
         raise DamagedArtefact(f"{path} is not a summary of papa; {REBUILD}.")
     return frame

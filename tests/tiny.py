@@ -250,11 +250,10 @@ def first_rows(folder, name, train=60, validation=30):
     return demo["corpora"][name] | {"files": files}
 
 
-def write_model(folder, seed=0):
-    """A BERT of 2 layers and 2 heads with random weights, and a tokenizer that knows `WORDS`."""
-    import torch
+def tokenizer_of(words, **options):
+    """A tokenizer to which these words or parts of words are the tokens."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
-    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast
 
     special = {
         "pad_token": "[PAD]",
@@ -262,7 +261,7 @@ def write_model(folder, seed=0):
         "cls_token": "[CLS]",
         "sep_token": "[SEP]",
     }
-    vocabulary = {word: number for number, word in enumerate([*special.values(), *WORDS])}
+    vocabulary = {word: number for number, word in enumerate([*special.values(), *words])}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -270,9 +269,16 @@ def write_model(folder, seed=0):
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
     )
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, model_max_length=32, **special
-    ).save_pretrained(folder)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special, **options)
+
+
+def write_model(folder, seed=0):
+    """A BERT of 2 layers and 2 heads with random weights, and a tokenizer that knows `WORDS`."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    tokenizer = tokenizer_of(WORDS, model_max_length=32)
+    tokenizer.save_pretrained(folder)
     torch.manual_seed(seed)
     sizes = {
         "hidden_size": 8,
@@ -280,7 +286,7 @@ def write_model(folder, seed=0):
         "num_attention_heads": 2,
         "intermediate_size": 16,
     }
-    config = BertConfig(vocab_size=len(vocabulary), max_position_embeddings=32, **sizes)
+    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=32, **sizes)
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
 
 

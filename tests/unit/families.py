@@ -7,10 +7,8 @@ import pytest
 import torch
 import transformers
 from sizes import CHANNELS, EXAMPLES, HEADS, LAYERS, SLOTS, VOCABULARY
-from tokenizers import Tokenizer
-from tokenizers.models import WordPiece
-from tokenizers.pre_tokenizers import ByteLevel, Whitespace
-from tokenizers.processors import TemplateProcessing
+from tiny import tokenizer_of
+from tokenizers.pre_tokenizers import ByteLevel
 
 RELATIVE = {"relative_attention": True, "position_biased_input": False}
 BUCKETS = RELATIVE | {"position_buckets": 8, "norm_rel_ebd": "layer_norm"}
@@ -140,18 +138,13 @@ def stock(name):
 def texts(left=False, padding=0):
     """Five texts of different lengths, padded behind, or in front, by the id of padding."""
     lengths = torch.tensor([3, 19, 11, 1, 23])
-    mask = (torch.arange(SLOTS) < lengths[:, None]).long()
-    ids = (
-        torch.randint(4, VOCABULARY, mask.shape, generator=torch.Generator().manual_seed(1)) * mask
-    )
+    mask = torch.arange(SLOTS) < lengths[:, None]
+    ids = torch.randint(4, VOCABULARY, mask.shape, generator=torch.Generator().manual_seed(1))
+    tokens = ids[mask]
     if left:
-        ids, mask = (
-            torch.stack(
-                [row.roll(SLOTS - int(length)) for row, length in zip(values, lengths, strict=True)]
-            )
-            for values in (ids, mask)
-        )
-    return {"input_ids": ids.masked_fill(mask == 0, padding), "attention_mask": mask}
+        mask = mask.flip(1)
+    ids = torch.full(mask.shape, padding).masked_scatter(mask, tokens)
+    return {"input_ids": ids, "attention_mask": mask.long()}
 
 
 def laid(model, padding):
@@ -173,30 +166,7 @@ def laid(model, padding):
 
 def letters_tokenizer():
     """A tokenizer to which every letter is a token, at the beginning of a word and within it."""
-    words = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        *ascii_lowercase,
-        *(f"##{letter}" for letter in ascii_lowercase),
-    ]
-    fast = Tokenizer(
-        WordPiece({word: number for number, word in enumerate(words)}, unk_token="[UNK]")
-    )
-    fast.pre_tokenizer = Whitespace()
-    fast.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
-    )
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=fast,
-        pad_token="[PAD]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        unk_token="[UNK]",
-    )
+    return tokenizer_of([*ascii_lowercase, *(f"##{letter}" for letter in ascii_lowercase)])
 
 
 def byte_tokenizer(name, marks, **options):

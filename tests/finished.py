@@ -15,6 +15,7 @@ import papa
 from papa.config.settings import Config
 from papa.config.variant import Constant, Order, Variant
 from papa.data.prepare import Prepared
+from papa.data.tokenize import _schema
 from papa.data.weights import ModelFiles
 from papa.files import write_table
 from papa.plan.study import Plan
@@ -201,9 +202,11 @@ def _write_probe(job, skill):
     chance = np.random.default_rng([about["seed"], crc32(name.encode())])
     ease = (np.arange(EXAMPLES) + 0.5) / EXAMPLES + chance.normal(0, 0.01, EXAMPLES)
     right = ease < skill.after(variant) + 0.004 * (about["seed"] - 2)
-    columns = {"split": pa.array(["validation"] * EXAMPLES).dictionary_encode()}
-    columns["example"] = pa.array(range(EXAMPLES), pa.int32())
-    columns["predicted"] = pa.array(np.where(right, skill.gold, 1 - skill.gold).astype(np.int16))
+    columns = {
+        "split": pa.array(["validation"] * EXAMPLES).dictionary_encode(),
+        "example": np.arange(EXAMPLES, dtype=np.int32),
+        "predicted": np.where(right, skill.gold, 1 - skill.gold),
+    }
     facts = {
         "kept": floor(variant.fraction * LAYERS * HEADS),
         "heads": LAYERS * HEADS,
@@ -230,15 +233,15 @@ def _write_texts(plan):
 def _write_tokens(job):
     """Examples with special tokens in the first and the last slot; with more slots, more are cut."""
     slots = [[0, 1, 2, SLOTS - 1], [0, 1, 4, 5, SLOTS - 1]]
-    integers = pa.list_(pa.int32())
     columns = {
         "split": ["train"] * 2,
         "row": [0, 1],
-        "ids": pa.array([[9, *range(10, 8 + len(row)), 8] for row in slots], integers),
-        "slots": pa.array(slots, integers),
-        "segments": pa.array([[0] * len(row) for row in slots], integers),
-        "cut": pa.array([0, 0], pa.int32()),
+        "ids": [[9, *range(10, 8 + len(row)), 8] for row in slots],
+        "slots": slots,
+        "segments": [[0] * len(row) for row in slots],
+        "cut": [0, 0],
     }
+    table = pa.Table.from_pydict(columns, _schema(words=False))
     facts = {
         "slots": SLOTS,
         "sizes": {"layers": LAYERS, "heads": HEADS},
@@ -246,4 +249,4 @@ def _write_tokens(job):
         "style": "paper",
         "cut": {"train": 3, "validation": job.settings.slots - SLOTS},
     }
-    write_table(pa.table(columns), job.output, facts, job.record)
+    write_table(table, job.output, facts, job.record)

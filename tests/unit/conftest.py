@@ -144,10 +144,8 @@ def corpus(request, tmp_path):
     }
     table = pa.Table.from_pydict(columns, jobs._schema(words))
     middle = TRAIN // 2
-    cuts = [(0, middle), (middle, TRAIN - middle), (TRAIN, VALIDATION)]
-    write_groups(
-        [table.slice(*cut) for cut in cuts], table.schema, tmp_path / "tokens.parquet", provenance
-    )
+    groups = [table[:middle], table[middle:TRAIN], table[TRAIN:]]
+    write_groups(groups, table.schema, tmp_path / "tokens.parquet", provenance)
     if words:
         labels = [[int(row[1] > 30), *(int(token > 30) for token in row[3:-1])] for row in ids]
     else:

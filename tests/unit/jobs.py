@@ -61,12 +61,13 @@ def job(settings, output, model=None, machine=None, variant="original", **reads)
 
 def write_texts(folder, **texts):
     rows = {split: len(lines) for split, lines in texts.items()}
-    columns = {
-        "split": [split for split, number in rows.items() for _ in range(number)],
-        "row": [row for number in rows.values() for row in range(number)],
-        "first": [text for lines in texts.values() for text in lines],
-    }
-    write_table(pa.table(columns), folder / "texts.parquet", {"rows": rows, "rows_available": rows})
+    records = [
+        {"split": split, "row": row, "first": text}
+        for split, lines in texts.items()
+        for row, text in enumerate(lines)
+    ]
+    facts = {"rows": rows, "rows_available": rows}
+    write_table(pa.Table.from_pylist(records), folder / "texts.parquet", facts)
 
 
 def lay_out(model, folder, slots, name="tokens", blocks=False):

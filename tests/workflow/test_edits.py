@@ -226,12 +226,10 @@ def files(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     write_decoder(Path("models/next"))
     for split in ROWS:
-        tagged = [
-            json.loads(line) for line in Path(f"data/words.{split}.jsonl").read_text().splitlines()
-        ]
+        tagged = pd.read_json(f"data/words.{split}.jsonl", lines=True)
         sentences = [
-            "\n".join(f"{word} {tag}" for word, tag in zip(*row.values(), strict=True))
-            for row in tagged
+            "\n".join(f"{word} {tag}" for word, tag in zip(*row, strict=True))
+            for row in tagged.to_numpy()
         ]
         Path(f"data/words.{split}.conll").write_text("\n\n".join(sentences) + "\n")
     for folder, commit in (("hub", "a" * 40), ("mirror", "b" * 40)):

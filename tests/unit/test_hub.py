@@ -70,14 +70,13 @@ class FakeHub:
         self.asked.append(f"info {hub}@{revision}")
         if self.error is not None:
             raise self.error
-        names = [
-            str(path.relative_to(self.folder / hub))
-            for path in (self.folder / hub).rglob("*")
+        folder = self.folder / hub
+        files = [
+            SimpleNamespace(rfilename=str(path.relative_to(folder)))
+            for path in folder.rglob("*")
             if path.is_file()
         ]
-        return SimpleNamespace(
-            sha=COMMIT, siblings=[SimpleNamespace(rfilename=name) for name in names], card_data=None
-        )
+        return SimpleNamespace(sha=COMMIT, siblings=files, card_data=None)
 
     def snapshot(self, hub, *, repo_type, revision=None, allow_patterns=(), local_files_only=False):
         target = self.cache / f"{repo_type}s--{hub.replace('/', '--')}/snapshots" / COMMIT

@@ -28,11 +28,7 @@ IOB = ["O", *(f"{mark}-{kind}" for mark in "BI" for kind in ("PER", "ORG"))]
 TAGS = ["NN", "DT", "IN", "EX", "SYM", ".", "BES", "O", "I", "VB-D"]
 
 
-@pytest.fixture(autouse=True)
-def no_warnings():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
+pytestmark = pytest.mark.filterwarnings("error")
 
 
 def score_of(metric, outcomes):

@@ -221,20 +221,16 @@ def test_a_dataset_that_is_not_here_has_provisional_digests(tmp_path, capsys):
 
 
 def test_a_source_that_is_replaced_while_it_is_read_is_refused(monkeypatch, tmp_path):
-    files = {split: f"{tmp_path}/{split}.csv" for split in ("train", "validation")}
-    for path in files.values():
-        Path(path).write_text("text,label\na,yes\nb,no\n")
-    corpus = corpus_of(files=files, first="text")
     load = preparing.load_splits
 
     def loaded(*given):
         rows = load(*given)
-        Path(files["train"]).write_text("text,label\na,no\nb,yes\n")
+        (tmp_path / "train.csv").write_text(FILES["validation"])
         return rows
 
     monkeypatch.setattr(preparing, "load_splits", loaded)
     with input_error(r"train\.csv has changed since this run began; run again"):
-        table_of(corpus, tmp_path)
+        table_of_files(tmp_path, FILES)
     assert not (tmp_path / "data").exists()
 
 
@@ -293,11 +289,12 @@ def test_train_limit_is_a_fixed_nested_sample_in_order(prepare):
         assert facts["rows"] == {"train": min(limit, rows), "validation": 3}
         assert facts["rows_available"] == {"train": rows, "validation": 3}
         taken = texts.slice(0, min(limit, rows))
-        assert taken["first"].to_pylist() == [f"text {n}" for n in taken["row"].to_pylist()]
-        of_rows = [n % 2 for n in taken["row"].to_pylist()]
+        chosen = taken["row"].to_pylist()
+        assert taken["first"].to_pylist() == [f"text {n}" for n in chosen]
+        of_rows = [n % 2 for n in chosen]
         assert taken["label t"].to_pylist() == of_rows
         assert facts["labels"]["t"]["train_counts"] == [of_rows.count(0), of_rows.count(1)]
-        return taken["row"].to_pylist()
+        return chosen
 
     assert numbers(23) == numbers(23) == sorted(numbers(23))
     assert numbers(5) == [5, 20, 23, 36, 96], "the draws of all versions of papa"

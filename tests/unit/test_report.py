@@ -81,8 +81,11 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module", autouse=True)
 def without_drawing():
-    drawing = ("papa.results.section.draw", "papa.results.page.narrow_svg")  # takes seconds
-    with patch(drawing[0], return_value="<svg/>"), patch(drawing[1], return_value="<svg/>"):
+    """Drawing takes seconds."""
+    with (
+        patch("papa.results.section.draw", return_value="<svg/>"),
+        patch("papa.results.page.narrow_svg", return_value="<svg/>"),
+    ):
         yield
 
 

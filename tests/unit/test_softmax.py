@@ -255,14 +255,10 @@ def test_a_model_without_a_softmax_over_all_tokens_is_refused():
         papa.Model(small_model("longformer"))
 
 
-def big_bird():
+def test_big_bird_keeps_its_sparse_attention_which_is_refused():
     config = transformers.BigBirdConfig(**SMALL, block_size=4, num_random_blocks=1)
     torch.manual_seed(0)
-    return transformers.BigBirdModel(config).eval()
-
-
-def test_big_bird_keeps_its_sparse_attention_which_is_refused():
-    stock = big_bird()
+    stock = transformers.BigBirdModel(config).eval()
     with papa.replaced_attention(stock, papa.Constants.of("zeros", 2, 3, 9)):
         assert stock.attention_type == "block_sparse"
     model = papa.Model(stock)

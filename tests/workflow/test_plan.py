@@ -65,8 +65,7 @@ def with_long_texts(text, runs, **rows):
     """`CONFIG` with a corpus of equal texts and one task; `rows` are the numbers of rows of each split."""
     for split in ROWS:
         lines = "\n".join(["sentence,animal", *(f"{text},{row % 2}" for row in range(rows[split]))])
-        with open(f"data/long.{split}.csv", "w") as file:
-            file.write(lines + "\n")
+        Path(f"data/long.{split}.csv").write_text(lines + "\n")
     files = {
         "files": {split: f"data/long.{split}.csv" for split in ROWS},
         "first": "sentence",

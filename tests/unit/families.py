@@ -135,12 +135,18 @@ def stock(name):
     return model
 
 
+def of_lengths(*lengths, slots=SLOTS):
+    """Texts of these lengths, of random tokens, that begin in slot 0."""
+    mask = torch.arange(slots) < torch.tensor(lengths)[:, None]
+    ids = torch.randint(4, VOCABULARY, mask.shape, generator=torch.Generator().manual_seed(1))
+    return {"input_ids": ids * mask, "attention_mask": mask.long()}
+
+
 def texts(left=False, padding=0):
     """Five texts of different lengths, padded behind, or in front, by the id of padding."""
-    lengths = torch.tensor([3, 19, 11, 1, 23])
-    mask = torch.arange(SLOTS) < lengths[:, None]
-    ids = torch.randint(4, VOCABULARY, mask.shape, generator=torch.Generator().manual_seed(1))
-    tokens = ids[mask]
+    inputs = of_lengths(3, 19, 11, 1, 23)
+    mask = inputs["attention_mask"].bool()
+    tokens = inputs["input_ids"][mask]
     if left:
         mask = mask.flip(1)
     ids = torch.full(mask.shape, padding).masked_scatter(mask, tokens)

@@ -5,22 +5,15 @@ import logging
 import fake_device
 import pytest
 import torch
-from families import stock
+from families import of_lengths, stock
 from refusals import input_error
 from sizes import SLOTS
 
 from papa.config.variant import AVERAGED
-from papa.data.packed import Packed
 from papa.method.averaging import Averaging
 from papa.model.model import Model
 
 AT_ONCE = "papa.method.averaging.OBSERVED_AT_ONCE"
-
-
-def batch(lengths, slots=SLOTS):
-    mask = (torch.arange(slots) < torch.tensor(lengths)[:, None]).long()
-    ids = torch.randint(4, 31, mask.shape, generator=torch.Generator().manual_seed(1)) * mask
-    return Packed.of({"input_ids": ids, "attention_mask": mask})
 
 
 @pytest.fixture(params=["modernbert", "gpt-oss", "deberta-v2", "t5"])
@@ -41,7 +34,7 @@ def test_blocks_give_the_averages_of_whole_attention(loaded, kind, monkeypatch):
             loaded, "watch", lambda *given, watch=watch: (blocks.append(given[2]), watch(*given))
         )
         for lengths in ([SLOTS, 5], [7, 7, 7], [2, SLOTS, 4]):
-            averaging.add(loaded.pack(batch(lengths)))
+            averaging.add(loaded.pack(of_lengths(*lengths)))
         sums.append(averaging.averages())
     whole, in_blocks = sums
     assert blocks[0] > blocks[-1]
@@ -59,7 +52,7 @@ def test_blocks_give_the_averages_of_whole_attention(loaded, kind, monkeypatch):
 def test_sums_that_do_not_fit_are_on_the_host(monkeypatch, caplog):
     stock_model = stock("llama")
     expected = Averaging(model := Model(stock_model), SLOTS)
-    expected.add(model.pack(batch([SLOTS])))
+    expected.add(model.pack(of_lengths(SLOTS)))
     memory = {
         "cpu": 10**12,
         fake_device.NAME: sum(values.nbytes for values in stock_model.parameters()),
@@ -69,7 +62,7 @@ def test_sums_that_do_not_fit_are_on_the_host(monkeypatch, caplog):
     with fake_device.installed(), caplog.at_level(logging.INFO):
         model = Model(stock("llama").to(fake_device.NAME))
         averaging = Averaging(model, SLOTS)
-        averaging.add(model.pack(batch([SLOTS])))
+        averaging.add(model.pack(of_lengths(SLOTS)))
         averages = averaging.averages()
     assert averaging.total.device.type == "cpu"
     assert "sums of averages are on the host" in caplog.text

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from fake_device import NEAR
-from families import stock
+from families import of_lengths, stock
 from sizes import CORPUS_SLOTS, SLOTS
 
 import papa
@@ -175,11 +175,7 @@ def test_other_stages(on_both, request, tiny, corpus, data, stage, variant):
 def test_the_host_waits_once_per_batch(device, model, causal):
     """Neither layers nor constants that are new in every step make the host wait; each batch is studied on the host."""
     model = Model((stock("llama") if causal else model).to(fake_device.NAME))
-    lengths = torch.tensor([2, SLOTS, 5, 7, 11, 3, 4])
-    mask = (torch.arange(SLOTS) < lengths[:, None]).long()
-    packed = Packed.of(
-        {"input_ids": torch.randint(4, 31, mask.shape) * mask, "attention_mask": mask}
-    )
+    packed = Packed.of(of_lengths(2, SLOTS, 5, 7, 11, 3, 4))
     averaging = Averaging(model, SLOTS)
     shape = (model.layers, model.heads, SLOTS, SLOTS)
     heads = [

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 import torch
-from families import rows_of, stock
+from families import of_lengths, rows_of, stock
 
 import papa
 from papa.config.variant import TIED
@@ -20,8 +20,7 @@ def both(request, model, inputs):
     """An encoder and a decoder with inputs: with gaps, and of texts that begin in slot 0."""
     if request.param == "bert":
         return copy.deepcopy(model), papa.Model(model), inputs
-    mask = (torch.arange(N) < torch.tensor([1, N, 5, 7, 7, 3])[:, None]).long()
-    texts = {"input_ids": torch.randint(4, 31, mask.shape) * mask, "attention_mask": mask}
+    texts = of_lengths(1, N, 5, 7, 7, 3, slots=N)
     return stock("llama"), papa.Model(stock("llama")), texts
 
 

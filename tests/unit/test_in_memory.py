@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from refusals import input_error
-from test_measure import QUICK, decoder, folder, texts_of  # noqa: F401  fixtures
+from test_measure import QUICK, folder, texts_of  # noqa: F401  a fixture
 from transformers import AutoTokenizer
 
 import papa
@@ -22,10 +22,10 @@ def laid_out(folder, texts, size=17):  # noqa: F811
 
 @pytest.mark.usefixtures("no_figures")
 @pytest.mark.parametrize("own_head", [False, True], ids=["labels", "next tokens"])
-def test_lambda_is_that_of_a_study(folder, decoder, tmp_path, own_head):  # noqa: F811
+def test_lambda_is_that_of_a_study(folder, tiny_decoder, tmp_path, own_head):  # noqa: F811
     (texts, labels) = texts_of(60)
     others = texts_of(40, 1)
-    place = decoder if own_head else folder
+    place = tiny_decoder if own_head else folder
     if own_head:
         labels = None
         others = others[0]

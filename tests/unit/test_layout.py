@@ -88,10 +88,7 @@ def test_segments_of_the_published_code_are_those_of_its_tokenizer_call_for_cut_
     tokenizer, slots
 ):
     pairs = [(first, second) for first in (1, 3, 5, 7, 13) for second in (1, 2, 4, 5, 6, 7, 17)]
-    texts = [
-        [" ".join("abcdefghijklmnopqrst"[:length]) for length in lengths]
-        for lengths in zip(*pairs, strict=True)
-    ]
+    texts = [[letters(length) for length in lengths] for lengths in zip(*pairs, strict=True)]
     inputs = papa.lay_out(tokenizer, *texts, slots=slots, style="published_code")
     expected = stock_inputs(tokenizer, *texts, slots)["token_type_ids"] * inputs["attention_mask"]
     assert inputs["token_type_ids"].tolist() == expected.tolist()
@@ -332,7 +329,7 @@ def stock_inputs(tokenizer, first, second, slots):
         "max_length": slots,
         "return_token_type_ids": True,
     }
-    return dict(tokenizer(first, second, **options, return_tensors="pt"))
+    return tokenizer(first, second, **options, return_tensors="pt")
 
 
 @pytest.mark.parametrize("slots", [11, 12, 23])

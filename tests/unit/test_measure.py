@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import torch
 from command import invoke
-from families import letters_tokenizer, random_model, stock
+from families import letters_tokenizer, random_model
 from refusals import input_error
 from transformers import AutoModel
 
@@ -48,14 +48,6 @@ def folder(tmp_path_factory):
     random_model("bert").save_pretrained(folder)
     letters_tokenizer().save_pretrained(folder)
     return folder
-
-
-@pytest.fixture
-def decoder(tmp_path, tokenizer):
-    stock("llama").save_pretrained(tmp_path / "decoder")
-    tokenizer.backend_tokenizer.post_processor = None
-    tokenizer.save_pretrained(tmp_path / "decoder")
-    return tmp_path / "decoder"
 
 
 @pytest.fixture(scope="module")
@@ -112,10 +104,12 @@ def test_scores_are_those_of_jobs_that_each_load_the_model(study, tmp_path):
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_a_decoder_is_measured_by_its_own_head(decoder):
+def test_a_decoder_is_measured_by_its_own_head(tiny_decoder):
     texts, _ = texts_of(120)
     study = papa.measure(
-        decoder, texts, settings={"run": {"fractions": ["1", "1/2", "0"]}, "corpora": {"slots": 13}}
+        tiny_decoder,
+        texts,
+        settings={"run": {"fractions": ["1", "1/2", "0"]}, "corpora": {"slots": 13}},
     )
     curve = study.curve.set_index(["constant", "fraction"])["mean"]
     assert study.config.tasks["next-token"].metric == "log_likelihood"
@@ -310,12 +304,12 @@ def no_locks(*_):
 def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(
     folder, tmp_path, monkeypatch
 ):
+    options = ["--folder", tmp_path / "out", "--column", "label=mood"]
     for split, number, seed in (("train", 60, 0), ("validation", 40, 1)):
         texts, labels = texts_of(number, seed)
-        pd.DataFrame({"text": texts, "mood": labels}).to_csv(tmp_path / f"{split}.csv", index=False)
-    options = ["--folder", tmp_path / "out", "--column", "label=mood"]
-    for split in ("train", "validation"):
-        options += [f"--{split}", tmp_path / f"{split}.csv"]
+        file = tmp_path / f"{split}.csv"
+        pd.DataFrame({"text": texts, "mood": labels}).to_csv(file, index=False)
+        options += [f"--{split}", file]
     done = invoke("measure", folder, *options)
     assert done.stderr.startswith(
         "chose: first = text, label = mood, metric = accuracy, slots = 16"
@@ -346,11 +340,11 @@ def test_a_folder_that_another_run_writes_to_is_left_alone(folder, tmp_path):
 
 
 @pytest.mark.parametrize("other", ["model", "texts", "labels"])
-def test_results_of_another_study_are_not_replaced(study, folder, decoder, other):
+def test_results_of_another_study_are_not_replaced(study, folder, tiny_decoder, other):
     kept = {path: path.read_bytes() for path in study.folder.rglob("*") if path.is_file()}
     texts, labels = texts_of(60, 5 if other == "texts" else 0)
     labels = labels[::-1] if other == "labels" else labels
-    model = decoder if other == "model" else folder
+    model = tiny_decoder if other == "model" else folder
     with input_error(r"results of another model .* give another folder"):
         papa.measure(model, texts, labels, texts_of(40, 1), QUICK, study.folder)
     assert {path: path.read_bytes() for path in kept} == kept

@@ -151,7 +151,7 @@ def test_the_last_token_of_a_full_block_of_a_decoder_is_not_special():
             "ids": [[0, 5, 6, 5], [0, 6, 5, 6]],
             "slots": [[0, 1, 2, 3]] * 2,
             "segments": [[0] * 4] * 2,
-            "cut": pa.array([0] * 2, pa.int32()),
+            "cut": [0] * 2,
         }
     )
     assert special_slots(Tokens.of_table(table, "train", 0, 4)) == [0]
@@ -168,11 +168,7 @@ def test_two_separators_between_texts():
         [start, 5, 6, end, end, end, word, end, end],
         [start, 5, end, end, word, end],
     ]
-    lists = {
-        name: pa.array(rows, pa.list_(pa.int32()))
-        for name, rows in (("ids", ids), ("slots", slots))
-    }
-    table = pa.table(lists | {"segments": lists["ids"], "cut": pa.array([0] * 3, pa.int32())})
+    table = pa.table({"ids": ids, "slots": slots, "segments": ids, "cut": [0] * 3})
     assert special_slots(Tokens.of_table(table, "train", 0, N)) == [0, 6, 7, 12]
 
 
@@ -182,11 +178,8 @@ def test_the_table_its_sentence_and_the_pictures(tmp_path):
     path = f"{tmp_path}/average.h5"
     job = Job(Average(), Average().record({}), {"tokens": tokens}, path, names)
     averages(shifted(1), column(12), torch.ones(N, N), column(5), shifted(0)).save(path, job.record)
-    lists = {
-        name: pa.array([[0, 1, 12]] * 2, pa.list_(pa.int32()))
-        for name in ("ids", "slots", "segments")
-    }
-    columns = {"split": ["train"] * 2, "row": [0, 1], **lists, "cut": pa.array([0, 0], pa.int32())}
+    lists = dict.fromkeys(("ids", "slots", "segments"), [[0, 1, 12]] * 2)
+    columns = {"split": ["train"] * 2, "row": [0, 1], **lists, "cut": [0, 0]}
     record = Tokenize(slots=N, layout="paper").record({})
     write_table(pa.table(columns), tokens, {"slots": N, "rows": {"train": 2}}, record)
     section = section_of(job, [(0, 4)])

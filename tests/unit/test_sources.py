@@ -92,11 +92,6 @@ def own_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/own cache")
 
 
-def in_file(path, **keys):
-    texts = {} if "words" in keys else {"first": "text"}
-    return corpus_of(files={"train": str(path)}, **texts, **keys)
-
-
 @pytest.mark.parametrize("line", READ.strip().splitlines())
 def test_files_are_read_as_they_are_meant_or_refused_with_the_line(tmp_path, line):
     written, content, expected = (part.strip(" ") for part in line.split("|"))
@@ -398,16 +393,17 @@ def test_columns_that_nobody_wants_may_mix_types_and_are_not_all_listed(tmp_path
 
 def test_sources_that_cannot_be_read_as_asked(tmp_path):
     (tmp_path / "words.txt").write_text("EU rejects\n\nNew York")
-    words = load_splits(in_file(tmp_path / "words.txt", words="words"), None, Machine())[
-        "train"
-    ].table["words"]
-    assert words.to_pylist() == [["EU"], ["New"]], "a text file has words if they are asked for"
+    corpus = corpus_of(files={"train": f"{tmp_path}/words.txt"}, words="words")
+    rows = load_splits(corpus, None, Machine())["train"]
+    assert rows.table["words"].to_pylist() == [["EU"], ["New"]], (
+        "a text file has words if they are asked for"
+    )
     for read in (
         lambda corpus: load_splits(corpus, None, Machine()),
         lambda corpus: source_digests(corpus, Machine()),
     ):
         with input_error(r"There is no file .*nope\.csv"):
-            read(in_file(tmp_path / "nope.csv"))
+            read(corpus_of(files={"train": f"{tmp_path}/nope.csv"}, first="text"))
     (tmp_path / "a.json").mkdir()
     with input_error(r"is a folder; give a file, or, if save_to_disk wrote it, .* to_parquet"):
         read_file(tmp_path / "a.json")

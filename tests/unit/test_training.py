@@ -117,12 +117,11 @@ def test_outcomes_are_what_the_probe_makes_of_each_example(tiny, corpus, data, m
     table = read_table(run)
     tokens = read_table(data["tokens"]).slice(TRAIN)
     assert table.column("split").to_pylist() == ["validation"] * table.num_rows
-    model = loaded
     part = Tokens.read(data["tokens"])["validation"]
     batch = part.batch(torch.arange(len(part)))
-    zeros = model.replacement(torch.zeros(LAYERS, HEADS, CORPUS_SLOTS, CORPUS_SLOTS))
+    zeros = loaded.replacement(torch.zeros(LAYERS, HEADS, CORPUS_SLOTS, CORPUS_SLOTS))
     with torch.inference_mode():
-        hidden = torch.stack(model.run(model.pack(batch), zeros), dim=1).half().float()
+        hidden = torch.stack(loaded.run(loaded.pack(batch), zeros), dim=1).half().float()
         if of_words:
             sub_tokens = [
                 (row, word)
@@ -131,12 +130,12 @@ def test_outcomes_are_what_the_probe_makes_of_each_example(tiny, corpus, data, m
             ]
             first = [place for place, (_, word) in enumerate(sub_tokens) if word >= 0]
             rows = [sub_tokens[place] for place in first]
-            probe = TokenProbe(LAYERS + 1, model.hidden, 2)
+            probe = TokenProbe(LAYERS + 1, loaded.hidden, 2)
             probe.load_state_dict(state)
             given = probe.eval().packed(hidden[first])
         else:
             rows = [(row,) for row in range(VALIDATION)]
-            probe = SequenceProbe(LAYERS + 1, CORPUS_SLOTS, model.hidden, 2)
+            probe = SequenceProbe(LAYERS + 1, CORPUS_SLOTS, loaded.hidden, 2)
             probe.load_state_dict(state)
             given = probe.eval().packed(hidden, batch)
     keys = ["example", *["word"] * of_words]

@@ -106,11 +106,19 @@ def empty_figure(chart, svg, png):
     return ""
 
 
+def python_process(code, *arguments, **environment):
+    """How `subprocess` starts a process that runs code, in which papa is that of these tests."""
+    return {
+        "args": [sys.executable, "-c", code, *map(str, arguments)],
+        "env": os.environ | {"PYTHONPATH": str(REPOSITORY)} | environment,
+        "text": True,
+    }
+
+
 def in_python(code, *arguments, folder=None, **environment):
-    """Run code in a new process, in which papa is that of these tests; returns the process with its output."""
-    settings = {"cwd": folder, "env": os.environ | {"PYTHONPATH": str(REPOSITORY)} | environment}
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, **settings, capture_output=True, text=True, timeout=120)
+    """Run code in a new process; returns the process with its output."""
+    process = python_process(code, *arguments, **environment)
+    return subprocess.run(**process, cwd=folder, capture_output=True, timeout=120)
 
 
 def on_a_terminal(command, **settings):

@@ -3,13 +3,12 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from refusals import input_error
-from tiny import REPOSITORY
+from tiny import python_process
 
 from papa.run import gpu as devices
 
@@ -51,16 +50,9 @@ def start(tmp_path):
     (tmp_path / "taken").mkdir()
 
     def start(number, seconds, visible):
-        environment = {
-            "PYTHONPATH": str(REPOSITORY),
-            "CUDA_VISIBLE_DEVICES": visible,
-        }
-        command = [sys.executable, "-c", JOB, f"{tmp_path}/taken", str(seconds)]
+        process = python_process(JOB, tmp_path / "taken", seconds, CUDA_VISIBLE_DEVICES=visible)
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        jobs = [
-            subprocess.Popen(command, env=os.environ | environment, text=True, **pipes)
-            for _ in range(number)
-        ]
+        jobs = [subprocess.Popen(**process, **pipes) for _ in range(number)]
         started.extend(jobs)
         for job in jobs:
             assert job.stdout.readline() == "ready\n"

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from itertools import product
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 import yaml
 from command import invoke, refusal
 from refusals import input_error
-from tiny import CONFIG, REPOSITORY, write_inputs
+from tiny import CONFIG, REPOSITORY, python_process, write_inputs
 
 from papa.config.reading import config_of
 from papa.plan.study import Plan
@@ -117,10 +116,7 @@ signal.pause()
 def test_a_living_run_keeps_others_out_and_a_dead_one_does_not(here):
     """A run that was killed also leaves what snakemake itself would call a lock, which is not looked at."""
     write_study(here)
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    run = subprocess.Popen(
-        [sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True, env=environment
-    )
+    run = subprocess.Popen(**python_process(HOLD), stdout=subprocess.PIPE)
     try:
         assert "held\n" in iter(run.stdout.readline, ""), "after the reasons why files are made"
         study = Plan(config_of(CONFIG), "results/tiny")

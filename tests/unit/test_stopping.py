@@ -1,12 +1,10 @@
 """Ctrl-C and SIGTERM: one or several stop a run without a traceback, and the last line says how to resume."""
 
-import os
 import signal
 import subprocess
-import sys
 
 import pytest
-from tiny import REPOSITORY
+from tiny import python_process
 
 INT = signal.SIGINT
 TERM = signal.SIGTERM
@@ -79,10 +77,8 @@ def test_a_handler_imports_nothing():
 
 
 def started(work):
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen(
-        [sys.executable, "-c", work], env=os.environ | {"PYTHONPATH": str(REPOSITORY)}, **pipes
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(**python_process(work), **pipes)
 
 
 def stopped(work, *signals):

@@ -73,8 +73,7 @@ class Form:
         """Return the model's arguments."""
         accepted = accepted_by(model)
         arranged = self._arranged(batch)
-        ranked = self.positions == "rank"
-        positions = batch.ranks + self.offset if ranked else batch.slots
+        positions = self._positions(batch)
         if self.rows == "packed":
             ids = batch.ids[None]
             segments = batch.segments[None]
@@ -92,7 +91,7 @@ class Form:
         if self.positions != "none":
             arguments["position_ids"] = positions
         # DeBERTa accepts segments, although its config has none
-        if "token_type_ids" in accepted and getattr(model.config, "type_vocab_size", None):
+        if "token_type_ids" in accepted and bool(getattr(model.config, "type_vocab_size", None)):
             arguments["token_type_ids"] = segments
         return arguments
 
@@ -115,6 +114,9 @@ class Form:
 
     def _arranged(self, batch: Packed) -> Packed:
         return batch.compact if self.rows == "compact" else batch
+
+    def _positions(self, batch: Packed) -> Tensor:
+        return batch.ranks + self.offset if self.positions == "rank" else batch.slots
 
 
 PADDED = Form("padded")

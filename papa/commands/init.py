@@ -102,11 +102,12 @@ def start(
     _write(path, text, data)
     shown = ["line", "files", "columns", "slots", "metric", "reasons", "notes"]
     missing = {split: file for split, file in data.files.items() if not os.path.isfile(file)}
+    config = argument(path)
     return {
         "config": str(path),
         **{name: getattr(data, name) for name in shown},
         "missing_files": missing,
-        "next": [shlex.join(["papa", verb, argument(path)]) for verb in ("plan", "run")],
+        "next": [shlex.join(["papa", "plan", config]), shlex.join(["papa", "run", config])],
     }
 
 

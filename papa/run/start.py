@@ -126,9 +126,10 @@ def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) 
         raise InputError(f"--cores is {cores!r}, but must be all, or a whole number of at least 1.")
     shipped = home() / "workflow/profiles" / profile
     folder = shipped if shipped.is_dir() else Path(profile)
-    if not folder.is_dir():  # snakemake would ignore it
+    # snakemake would ignore a name that it does not know; "none" is its word for no profile
+    if profile != "none" and not folder.is_dir():
         raise InputError(
-            f"--workflow-profile is {profile!r}, but must be default, gpu, slurm, or a folder with a profile."
+            f"--workflow-profile is {profile!r}, but must be default, gpu, slurm, none, or a folder with a profile."
         )
     if profile == "slurm" and (lacking := missing_extra("slurm", "The profile slurm")):
         raise InputError(lacking)

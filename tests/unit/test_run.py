@@ -54,6 +54,7 @@ def write_study(folder):
             "mine.yaml --workflow-profile slurm",
             {"workflow_profile": REPOSITORY / "workflow/profiles/slurm"},
         ),
+        ("mine.yaml --workflow-profile none", {"workflow_profile": Path("none")}),
     ],
 )
 def test_snakemake_is_given_the_workflow_the_config_and_all_further_options(
@@ -73,7 +74,7 @@ def test_snakemake_is_given_the_workflow_the_config_and_all_further_options(
     assert read.ignore_incomplete
     assert ("--cores" in given[0]) == ("profile" not in words)
     assert "must be all, or a whole number" in refusal("run", "mine.yaml", "--cores", "0")
-    assert "must be default, gpu, slurm, or a folder" in refusal(
+    assert "must be default, gpu, slurm, none, or a folder" in refusal(
         "run", "mine.yaml", "--workflow-profile", "slrum"
     )
 

@@ -56,7 +56,7 @@
     low.textContent = least.toFixed(3);
     high.textContent = most.toFixed(3);
     element("range").textContent = `λ started at 0.5 for every head and ended between ${low.textContent} and ${high.textContent}.` +
-      (most - least <= 0.1 ? " That is little after few steps, so the order of heads with a similar λ is uncertain." : "");
+      (Math.max(most - 0.5, 0.5 - least) <= 0.1 ? " That is little after few steps, so the order of heads with a similar λ is uncertain." : "");
     choose(Math.min(chosen, map.layers * map.heads - 1));
   }
 

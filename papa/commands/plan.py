@@ -57,8 +57,8 @@ MAPS_KEPT = 3
 """Sizes of tensors of one layer: as hidden states per token, and as rows of attention per token and head."""
 LONG_SECONDS = 600
 SMALLER = (
-    "To make it smaller, use fewer rows (`train_limit` of a corpus), `floors`, `run.fractions` or `run.seeds`, or "
-    "`resamples: 0`, which trains half as many probes or fewer (intervals then leave out the choice of training rows)."
+    "To make it smaller, use fewer rows (`train_limit` of a corpus), `floors`, `run.fractions` or `run.seeds`; or, "
+    "for probes, `resamples: 0`: half as many or fewer are trained; intervals leave out the choice of training rows."
 )
 """How to make a study smaller, which is printed if it takes at least `LONG_SECONDS`."""
 START_SECONDS = 10  # startup time of a job

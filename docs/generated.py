@@ -152,6 +152,36 @@ def _table(match: re.Match[str]) -> str:
     return "\n\n".join([before, table, after])
 
 
+SPEEDS = {"MPNet on NER": "mpnet_ner", "Gemma on WikiText-103": "gemma_128"}
+"""What `benchmarks/real_texts.py` printed, by what it is about."""
+SPEEDS_ON_PAGE = re.compile(
+    r"(<!-- speeds: written by `make docs` -->\n).*?(<!-- end of speeds -->)", re.DOTALL
+)
+
+
+def with_speeds() -> str:
+    """performance.md with the times and the memory of real models between its marks."""
+    page = (DOCS / "performance.md").read_text(encoding="utf-8")
+    return SPEEDS_ON_PAGE.sub(lambda marks: f"{marks[1]}\n{speed_table()}\n\n{marks[2]}", page)
+
+
+def speed_table() -> str:
+    """A row for each kind of work; time and memory relative to the stock model on padded texts."""
+    columns = dict[str, dict[str, str]]()
+    for title, file in SPEEDS.items():
+        rows = _cells(f"measured/speed/tables/{file}.md", "| stock, all slots")
+        memory = {name: float(cell) for name, *_, cell in rows}
+        column = columns[title] = {}
+        for name, _, time, _, peak in rows[1:]:
+            stock = "stock, forward and backward" if "λ" in name else "stock, all slots"
+            column[name] = f"{time} ({float(peak) / memory[stock]:.1f})"
+    kinds = [name for name in next(iter(columns.values())) if "backward" not in name]
+    lines = [f"| | {' | '.join(columns)} |", "|---|--:|--:|"]
+    for name in kinds:
+        lines.append(f"| {name} | {' | '.join(column[name] for column in columns.values())} |")
+    return "\n".join(lines)
+
+
 NUMBERS = r"-?[\d.]+"
 
 
@@ -227,11 +257,11 @@ def with_results() -> str:
 
 
 def result_table() -> str:
-    """A row for each task of the paper."""
+    """A row for each task of the paper, and a column for each model."""
     lines = [
-        "| task | RoBERTa BASE, [the paper](docs/published.md): lost | reliance (range from rounding) | "
-        "MiniLM, [measured here](docs/results.md): lost | reliance (95% interval) |",
-        "|---|--:|--:|--:|--:|",
+        "| task | RoBERTa BASE, [the paper](docs/published.md) | MPNet, [measured here](docs/results.md) | "
+        "MiniLM, [measured here](docs/results.md#minilm-six-tasks) |",
+        "|---|--:|--:|--:|",
     ]
     measured = {task: cells for task, *cells in _cells("results.md", "| MNLI")}
     for model, task, original, *floors, averages, share in _cells(
@@ -241,16 +271,25 @@ def result_table() -> str:
             continue
         best = max(map(float, floors))
         printed = [round(100 * (float(original) - score)) for score in (float(averages), best)]
-        *_, lost, contributed, reliance = measured[task]
-        points = lost.split()[0]
-        most = contributed.split()[0]
-        # "1.0 of 0.2" would look like a mistake
-        measured_here = [f"{points} of {most}", reliance]
-        if "%" not in reliance:
-            measured_here = [points, f"contribution ({most}) not significant"]
-        cells = [f"{TASKS[task]} ({task})", "{} of {}".format(*printed), share, *measured_here]
+        study = MEASURED / f"mpnet_{task.lower().replace('-', '')}" / "tables/reliance.md"
+        mpnet = "not run yet"
+        if study.exists():
+            [_, [_, *cells]] = _cells(f"{study.relative_to(DOCS)}", "| --- |")
+            mpnet = _result(*cells[-3:])
+        cells = [f"{TASKS[task]} ({task})", "{} of {}: {}".format(*printed, share)]
+        cells += [mpnet, _result(*measured[task][-3:])]
         lines.append(f"| {' | '.join(cells)} |".replace("(-", "(−"))
     return "\n".join(lines)
+
+
+def _result(lost: str, contributed: str, reliance: str) -> str:
+    """Points lost and contributed, without their intervals, and reliance with its interval."""
+    points = lost.split()[0]
+    most = contributed.split()[0]
+    # "1.0 of 0.2" would look like a mistake
+    if "%" not in reliance:
+        return f"{points}; contribution ({most}) not significant"
+    return f"{points} of {most}: {reliance}"
 
 
 STUDIES = {"MPNet (so far)": "mpnet_", "Gemma 3 270M": "gemma_128"}
@@ -457,6 +496,7 @@ PAGES = {
     "error-rates.md": lambda: with_tables("error-rates.md"),
     "results.md": lambda: with_tables("results.md"),
     "decoders.md": lambda: with_tables("decoders.md"),
+    "performance.md": with_speeds,
     IDEA: idea,
     "figures/points.svg": points,
 }

@@ -72,15 +72,15 @@ def table(results: Path, task: str) -> Iterator[str]:
         texts = read_table(results / plan["data"][corpus]).to_pandas()
         train, validation = (texts[texts["split"] == split] for split in ("train", "validation"))
         kinds += by_labels(outcomes, train, validation["words"], f"label {task}")
-    yield "| part | number | original | averages | lost, in points | contributes | reliance |"
-    yield "|---|--:|--:|--:|--:|--:|--:|"
+    yield "| part | number | original | averages | context-free | points lost | contributed | reliance |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|"
     for kind, mask in kinds:
         sample = outcomes.sample(outcomes.metric, mask)
         effect = effect_of(sample, AVERAGES)
         assert effect is not None
         lost = 100 * np.array(effect.lost()[:3])
         contributed = 100 * np.array(effect.contributed()[:3])
-        scores = [sample.mean(ORIGINALS), sample.mean(AVERAGES)]
+        scores = [sample.mean(ORIGINALS), sample.mean(AVERAGES), sample.floor]
         cells = [f"{mask.sum():,}", *(f"{score:.3f}" for score in scores)]
         for value, low, high in (lost, contributed):
             cells.append(f"{value:.1f} ({low:.1f} to {high:.1f})")

@@ -89,6 +89,7 @@ WORKFLOW_LINES = EXTRA["workflow"][1:]
 
 
 def test_the_extras_are_those_of_the_project():
+    pytest.importorskip("snakemake_executor_plugin_slurm")
     listed = {
         "study": STUDY_LINES,
         "workflow": [*STUDY_LINES, *WORKFLOW_LINES],

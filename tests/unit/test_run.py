@@ -51,8 +51,8 @@ def write_study(folder):
             {"workflow_profile": Path("mine/profile"), "cores": None},
         ),
         (
-            "mine.yaml --workflow-profile slurm",
-            {"workflow_profile": REPOSITORY / "workflow/profiles/slurm"},
+            "mine.yaml --workflow-profile gpu",
+            {"workflow_profile": REPOSITORY / "workflow/profiles/gpu"},
         ),
         ("mine.yaml --workflow-profile none", {"workflow_profile": Path("none")}),
     ],

@@ -255,6 +255,9 @@ def test_a_model_without_a_softmax_over_all_tokens_is_refused():
         papa.Model(small_model("longformer"))
 
 
+@pytest.mark.skipif(
+    transformers.__version__ == "5.4.0", reason="the newest huggingface_hub refuses its config"
+)
 def test_big_bird_keeps_its_sparse_attention_which_is_refused():
     config = transformers.BigBirdConfig(**SMALL, block_size=4, num_random_blocks=1)
     torch.manual_seed(0)

@@ -43,18 +43,8 @@ def done(*command, cwd):
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    done(
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        folder,
-        REPOSITORY,
-        cwd=folder,
-    )
+    # as for a release: the wheel is built from the source distribution
+    done(sys.executable, "-m", "build", "--outdir", folder, REPOSITORY, cwd=folder)
     return next(folder.glob("papa_attention-*.whl"))
 
 

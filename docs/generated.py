@@ -332,7 +332,7 @@ def _measured_rows(title: str) -> list[dict[str, object]]:
 
 
 def _panel(
-    rows: pd.DataFrame, title: str, unit: str = "points", most: float = 42
+    rows: pd.DataFrame, title: str, unit: str = "points", most: float = 46
 ) -> alt.LayerChart:
     """A grey bar for what attention contributes to a task, and a blue one with its interval for what is lost."""
     task = alt.Y("task:N", sort=[*TASKS], title=None, axis=alt.Axis(ticks=False, domain=False))

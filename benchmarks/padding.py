@@ -2,7 +2,7 @@
 
     python benchmarks/padding.py config/mpnet-all.yaml ner --work FOLDER [--train 600] [--mirror FOLDER]
 
-Prints the score of the original model, and the seconds of its hidden states and probe together.
+Prints the score of the original model, and the seconds of the whole study; files of an earlier run make them fewer.
 """
 
 from __future__ import annotations

@@ -162,7 +162,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("|---|--:|--:|--:|--:|")
     for name, time_of in took.items():
         ratios = [each[name] / each[COMPARED[name]] for each in rounds]
-        command = [sys.executable, "-m", "benchmarks.real_texts", *sys.argv[1:], "--only", name]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.real_texts",
+            *(arguments or sys.argv[1:]),
+            "--only",
+            name,
+        ]
         memory = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         print(
             f"| {name} | {time_of:.2f} | {median(ratios):.2f} | {min(ratios):.2f} to {max(ratios):.2f} | "

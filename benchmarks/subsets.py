@@ -1,4 +1,4 @@
-"""Which words and texts rely on attention that depends on the input? From the outcomes of a finished study.
+"""Which words and texts rely on attention that depends on the input? From a finished study with labels.
 
     python benchmarks/subsets.py results/NAME TASK
 

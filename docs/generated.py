@@ -50,8 +50,6 @@ Next: [../config/README.md](../config/README.md) has the keys of a config, [api.
 
 
 CONFIG_PAGE = "../config/README.md"
-BEGIN = "<!-- keys: written by `make docs` -->"
-END = "<!-- end of keys -->"
 TYPES = {
     "array": "list",
     "boolean": "true or false",
@@ -69,10 +67,16 @@ class _Plain(GenerateJsonSchema):
         return self.generate_inner(schema["schema"])
 
 
-def with_key_table() -> str:
-    """config/README.md with the table of keys between its marks."""
-    before, _, rest = (DOCS / CONFIG_PAGE).read_text(encoding="utf-8").partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{key_table()}\n\n{END}{rest.partition(END)[2]}"
+def with_part(page: str, name: str, written: str) -> str:
+    """A page with what is written between its marks of this name."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    marks = rf"(<!-- {name}: written by `make docs` -->\n).*?(<!-- end of {name} -->)"
+    return re.sub(marks, lambda match: f"{match[1]}{written}{match[2]}", text, flags=re.DOTALL)
+
+
+def with_table(page: str, name: str, table: str) -> str:
+    """A page with a table between its marks of this name."""
+    return with_part(page, name, f"\n{table}\n\n")
 
 
 def key_table() -> str:
@@ -154,15 +158,6 @@ def _table(match: re.Match[str]) -> str:
 
 SPEEDS = {"MPNet on NER": "mpnet_ner", "Gemma on WikiText-103": "gemma_128"}
 """What `benchmarks/real_texts.py` printed, by what it is about."""
-SPEEDS_ON_PAGE = re.compile(
-    r"(<!-- speeds: written by `make docs` -->\n).*?(<!-- end of speeds -->)", re.DOTALL
-)
-
-
-def with_speeds() -> str:
-    """performance.md with the times and the memory of real models between its marks."""
-    page = (DOCS / "performance.md").read_text(encoding="utf-8")
-    return SPEEDS_ON_PAGE.sub(lambda marks: f"{marks[1]}\n{speed_table()}\n\n{marks[2]}", page)
 
 
 def speed_table() -> str:
@@ -245,15 +240,6 @@ TASKS = {
     "POS": "part-of-speech tags",
 }
 """The paper's tasks, and what they are about."""
-RESULTS_IN_README = re.compile(
-    r"(<!-- results: written by `make docs` -->\n).*?(<!-- end of results -->)", re.DOTALL
-)
-
-
-def with_results() -> str:
-    """README.md with the table of results, whose numbers are those of pages."""
-    page = (DOCS / "../README.md").read_text(encoding="utf-8")
-    return RESULTS_IN_README.sub(lambda marks: f"{marks[1]}\n{result_table()}\n\n{marks[2]}", page)
 
 
 def result_table() -> str:
@@ -357,20 +343,11 @@ def _panel(
 
 
 IDEA = "figures/idea.svg"
-REST_OF_IDEA = re.compile(
-    r"(<!-- reliance: written by `make docs` -->\n).*?(<!-- end of reliance -->)", re.DOTALL
-)
 SHOWN_IN_IDEA = {"NER": "named entities", "SST-2": "sentiment", "MNLI": "inference"}
 """Tasks of results.md whose reliance the first picture shows, and their names in it."""
 ZERO = 200
 PERCENT = 2.7
 """The place of a reliance of 0 in the first picture, and the width of 1%."""
-
-
-def idea() -> str:
-    """The first picture, with the numbers of results.md."""
-    picture = (DOCS / IDEA).read_text(encoding="utf-8")
-    return REST_OF_IDEA.sub(lambda marks: f"{marks[1]}{measured_part()}{marks[2]}", picture)
 
 
 def measured_part() -> str:
@@ -490,14 +467,14 @@ def rules() -> str:
 
 
 PAGES = {
-    "../README.md": with_results,
-    CONFIG_PAGE: with_key_table,
+    "../README.md": lambda: with_table("../README.md", "results", result_table()),
+    CONFIG_PAGE: lambda: with_table(CONFIG_PAGE, "keys", key_table()),
     "cli.md": commands,
     "error-rates.md": lambda: with_tables("error-rates.md"),
     "results.md": lambda: with_tables("results.md"),
     "decoders.md": lambda: with_tables("decoders.md"),
-    "performance.md": with_speeds,
-    IDEA: idea,
+    "performance.md": lambda: with_table("performance.md", "speeds", speed_table()),
+    IDEA: lambda: with_part(IDEA, "reliance", measured_part()),
     "figures/points.svg": points,
 }
 

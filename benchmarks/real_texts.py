@@ -82,6 +82,7 @@ def our_works(folder: str, tokens: Tokens, size: int) -> dict[str, Work]:
         if model.causal
         else torch.rand(*shape, slots, slots)
     )
+    matrix /= matrix.sum(-1, keepdim=True)
     none = model.replacement()
     averages = model.replacement(matrix)
     mixes = model.replacement(matrix, mixing=torch.full(shape, 0.5))

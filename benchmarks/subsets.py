@@ -23,17 +23,23 @@ from papa.results.outcomes import ORIGINALS, Setting, TaskOutcomes, outcomes_in
 from papa.results.phrases import reliance_text
 from papa.results.reliance import RELIANCE, effect_of
 
-QUARTERS = 4
+QUARTERS = ("shortest", "second", "third", "longest")
 AVERAGES = Setting("average", None, "0")
 
 
 def by_length(outcomes: TaskOutcomes, lengths: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield quarters of the texts, whose lengths are `[text]`, each with the mask `[item]` of its texts."""
-    examples = outcomes.items["example"].to_numpy(int)
-    order = np.argsort(lengths, kind="stable")
-    for texts in np.array_split(order, QUARTERS):
-        shortest, longest = lengths[texts[[0, -1]]]
-        yield f"texts of {shortest} to {longest} tokens", np.isin(examples, texts)
+    """Yield quarters of the texts, whose lengths are `[text]`, each with the mask `[item]` of its texts.
+
+    Texts of one length are in one quarter, so quarters only have about the same number of texts.
+    """
+    quarter = np.searchsorted(np.quantile(lengths, (0.25, 0.5, 0.75)), lengths)
+    of_item = quarter[outcomes.items["example"].to_numpy(int)]
+    for number, name in enumerate(QUARTERS):
+        of_these = lengths[quarter == number]
+        yield (
+            f"{name} quarter of texts ({of_these.min()} to {of_these.max()} tokens)",
+            of_item == number,
+        )
 
 
 def by_labels(
@@ -72,7 +78,7 @@ def table(results: Path, task: str) -> Iterator[str]:
         texts = read_table(results / plan["data"][corpus]).to_pandas()
         train, validation = (texts[texts["split"] == split] for split in ("train", "validation"))
         kinds += by_labels(outcomes, train, validation["words"], f"label {task}")
-    yield "| part | number | original | averages | context-free | points lost | contributed | reliance |"
+    yield "| part | texts or words | original | averages | context-free | points lost | contributed | reliance |"
     yield "|---|--:|--:|--:|--:|--:|--:|--:|"
     for kind, mask in kinds:
         sample = outcomes.sample(outcomes.metric, mask)
@@ -84,7 +90,8 @@ def table(results: Path, task: str) -> Iterator[str]:
         cells = [f"{mask.sum():,}", *(f"{score:.3f}" for score in scores)]
         for value, low, high in (lost, contributed):
             cells.append(f"{value:.1f} ({low:.1f} to {high:.1f})")
-        cells.append(reliance_text(dict(zip(RELIANCE, effect.reliance(), strict=True))))
+        share = reliance_text(dict(zip(RELIANCE, effect.reliance(), strict=True)))
+        cells.append(share if contributed[1] > 0 else "-")
         yield f"| {kind} | {' | '.join(cells)} |"
 
 

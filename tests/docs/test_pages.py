@@ -96,8 +96,20 @@ def test_numbers_of_the_page_of_results_are_those_of_the_measured_studies(task):
     ("table", "parts"),
     [
         ("mpnet_ner/tables/entities", ["known", "new"]),
-        ("mpnet_ner/tables/subsets", ["texts of 3 to 10 tokens", "texts of 31 to 128 tokens"]),
-        ("mpnet_sst2/tables/subsets", ["texts of 3 to 6 tokens", "texts of 18 to 63 tokens"]),
+        (
+            "mpnet_ner/tables/subsets",
+            [
+                "shortest quarter of texts (3 to 10 tokens)",
+                "longest quarter of texts (32 to 128 tokens)",
+            ],
+        ),
+        (
+            "mpnet_sst2/tables/subsets",
+            [
+                "shortest quarter of texts (3 to 6 tokens)",
+                "longest quarter of texts (19 to 63 tokens)",
+            ],
+        ),
         (
             "mpnet_pos/tables/subsets",
             ["words with several labels in training", "words that are not in training"],

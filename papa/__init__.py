@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from papa.model.plain import replaced_attention
     from papa.results.study_results import Study, load
 
-__version__ = "0.4.0"
+__version__ = "0.5.0.dev0"
 
 _MODULES = {
     "lay_out": "papa.data.layout",

@@ -2,9 +2,9 @@
 
     python benchmarks/articles.py FOLDER MODEL    # FOLDER has the dataset's Parquet files, MODEL a tokenizer
 
-Writes wikitext/{train,validation}-{128,1024}.jsonl with the columns `text` and `article`. Both sizes have the same
-tokens: a text of the larger one is eight texts of the smaller one. Texts begin where a word begins, so that their
-tokens are those of the article.
+Writes wikitext/{train,validation}-{128,1024,one}.jsonl with the columns `text` and `article`. Both sizes have the same
+tokens: a text of the larger one is eight texts of the smaller one. *one* has one of these eight for each article, from
+another place in each. Texts begin where a word begins, so that their tokens are those of the article.
 """
 
 from __future__ import annotations
@@ -63,10 +63,11 @@ def main(folder: Path, model: str) -> None:
         cut = [pieces(article, tokenizer) for article in articles(lines)]
         short = [(number, text) for number, texts in enumerate(cut) for text in texts]
         long = [(number, "".join(texts)) for number, texts in enumerate(cut)]
-        for slots, rows in ((SLOTS, short), (SLOTS * TEXTS, long)):
+        one = [(number, texts[number % len(texts)]) for number, texts in enumerate(cut)]
+        for name, rows in ((SLOTS, short), (SLOTS * TEXTS, long), ("one", one)):
             table = pd.DataFrame(rows, columns=["article", "text"])
-            table.to_json(to / f"{split}-{slots}.jsonl", orient="records", lines=True)
-            print(f"{split}, {slots} slots: {len(cut)} articles, {len(table)} texts")
+            table.to_json(to / f"{split}-{name}.jsonl", orient="records", lines=True)
+            print(f"{split}, {name}: {len(cut)} articles, {len(table)} texts")
 
 
 if __name__ == "__main__":

@@ -180,23 +180,41 @@ def speed_table() -> str:
 NUMBERS = r"-?[\d.]+"
 
 
-def reliances() -> dict[str, pd.DataFrame]:
-    """The rows of each figure of reliance, read from the tables of pages."""
-    measured = list[dict[str, object]]()
-    printed = list[dict[str, object]]()
-    for task, _, original, averages, floor, lost, contributed, reliance in _cells(
-        "results.md", "| MNLI"
-    ):
-        row = _row("MiniLM", task, original, averages, floor, reliance)
+PAGE_OF = {"MPNet": "results.md", "MiniLM": "results.md", "Gemma 3 270M": "decoders.md"}
+"""The pages with a section for each measured model, which begins with its table."""
+
+
+def _measured(model: str) -> dict[str, list[str]]:
+    """The cells of a model's table by task: metric, three scores, lost, contributed, reliance."""
+    page = (DOCS / PAGE_OF[model]).read_text(encoding="utf-8").replace("−", "-")
+    section = page.partition(f"\n## {model}")[2]
+    table = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)[0]
+    rows = [row.strip("| ").split(" | ") for row in table.splitlines()[2:]]
+    return {task: cells for task, *cells in rows}
+
+
+def _measured_rows(model: str) -> list[dict[str, object]]:
+    """The rows of a model in a figure, one for each task."""
+    rows = []
+    for task, (_, original, averages, floor, lost, contributed, reliance) in _measured(
+        model
+    ).items():
+        row = _row(model, task, original, averages, floor, reliance)
+        unit = 1 if "nats" in lost else 100
         for name, cell in (("lost", lost), ("contributed", contributed)):
-            _, *ends = (float(number) / 100 for number in re.findall(NUMBERS, cell))
-            row |= dict(zip((f"{name}_low", f"{name}_high"), ends, strict=False))
-        measured.append(row)
-    for model, task, original, *floors, averages, reliance in _cells(
-        "published.md", "| RoBERTa BASE | MNLI"
-    ):
-        printed.append(_row(model, task, original, averages, max(floors), reliance))
-    return {"reliance": pd.DataFrame(measured), "published": pd.DataFrame(printed + measured)}
+            numbers = [float(number) / unit for number in re.findall(NUMBERS, cell)]
+            row |= dict(zip((name, f"{name}_low", f"{name}_high"), numbers, strict=False))
+        rows.append(row)
+    return rows
+
+
+def _published_rows() -> list[dict[str, object]]:
+    """The rows of the paper's models in a figure."""
+    table = _cells("published.md", "| RoBERTa BASE | MNLI")
+    return [
+        _row(model, task, original, averages, max(floors), reliance)
+        for model, task, original, *floors, averages, reliance in table
+    ]
 
 
 def _cells(page: str, first: str) -> list[list[str]]:
@@ -224,8 +242,10 @@ def _row(
 
 def draw() -> None:
     """Draw the figures of reliance in the style of the report; published scores have two decimals."""
-    for name, rows in reliances().items():
-        text = json.dumps(figure_of(rows, "10%").to_dict(), ensure_ascii=False)
+    mpnet = _measured_rows("MPNet")
+    for name, rows in (("reliance", mpnet), ("published", _published_rows() + mpnet)):
+        figure = figure_of(pd.DataFrame(rows), "10%")
+        text = json.dumps(figure.to_dict(), ensure_ascii=False)
         if name == "published":
             text = re.sub(r'"(\d+)\.0 points of (\d+)\.0"', r'"\1 points of \2"', text)
         (DOCS / "figures" / f"{name}.svg").write_text(vlc.vegalite_to_svg(text), encoding="utf-8")
@@ -249,7 +269,7 @@ def result_table() -> str:
         "MiniLM, [measured here](docs/results.md#minilm-six-tasks) |",
         "|---|--:|--:|--:|",
     ]
-    measured = {task: cells for task, *cells in _cells("results.md", "| MNLI")}
+    mpnet, minilm = _measured("MPNet"), _measured("MiniLM")
     for model, task, original, *floors, averages, share in _cells(
         "published.md", "| RoBERTa BASE | MNLI"
     ):
@@ -257,13 +277,8 @@ def result_table() -> str:
             continue
         best = max(map(float, floors))
         printed = [round(100 * (float(original) - score)) for score in (float(averages), best)]
-        study = MEASURED / f"mpnet_{task.lower().replace('-', '')}" / "tables/reliance.md"
-        mpnet = "not run yet"
-        if study.exists():
-            [_, [_, *cells]] = _cells(f"{study.relative_to(DOCS)}", "| --- |")
-            mpnet = _result(*cells[-3:])
         cells = [f"{TASKS[task]} ({task})", "{} of {}: {}".format(*printed, share)]
-        cells += [mpnet, _result(*measured[task][-3:])]
+        cells += [_result(*results[task][-3:]) for results in (mpnet, minilm)]
         lines.append(f"| {' | '.join(cells)} |".replace("(-", "(−"))
     return "\n".join(lines)
 
@@ -278,50 +293,31 @@ def _result(lost: str, contributed: str, reliance: str) -> str:
     return f"{points} of {most}: {reliance}"
 
 
-STUDIES = {"MPNet (so far)": "mpnet_", "Gemma 3 270M": "gemma_128"}
-"""What the folders of measured studies of a model begin with, by the title of the model's panel."""
-
-
 def points() -> str:
     """Draw what is lost, of what attention contributes: points of encoders, and nats of a decoder."""
-    rows = reliances()["published"]
-    paper = _panel(_in_points(rows[rows["line"].eq("RoBERTa BASE")]), "RoBERTa BASE (the paper)")
-    minilm = _panel(_in_points(rows[rows["line"].eq("MiniLM")]), "MiniLM")
-    mpnet, gemma = (pd.DataFrame(_measured_rows(title)) for title in STUDIES)
-    known = alt.vconcat(
-        _panel(_in_points(mpnet), "MPNet (so far)"),
-        _panel(gemma, "Gemma 3 270M", unit="nats per token", most=2.6),
-        spacing=16,
+    published = [row for row in _published_rows() if row["line"] == "RoBERTa BASE"]
+    paper = _panel(_in_points(published), "RoBERTa BASE (the paper)")
+    mpnet, minilm = (
+        _panel(_in_points(_measured_rows(model)), model) for model in ("MPNet", "MiniLM")
     )
+    gemma = pd.DataFrame(_measured_rows("Gemma 3 270M"))
+    gemma["task"] = ["128 slots", "1,024 slots"]
+    decoder = _panel(gemma, "Gemma 3 270M", unit="nats per token", most=3.8)
+    known = alt.vconcat(mpnet, decoder, spacing=16)
     return vlc.vegalite_to_svg(styled(alt.hconcat(paper, known, minilm, spacing=16)).to_json())
 
 
-def _in_points(rows: pd.DataFrame) -> pd.DataFrame:
-    scaled = rows.copy()
+def _in_points(rows: list[dict[str, object]]) -> pd.DataFrame:
+    scaled = pd.DataFrame(rows)
     scaled[list(AMOUNTS)] *= 100
     return scaled.replace([math.inf, -math.inf], math.nan)
-
-
-def _measured_rows(title: str) -> list[dict[str, object]]:
-    """The rows of a model, one for each task, from the tables of its measured studies."""
-    rows = []
-    for study in sorted(MEASURED.glob(f"{STUDIES[title]}*")):
-        page = f"measured/{study.name}/tables/reliance.md"
-        [[task, _, original, averages, floor, *amounts, reliance]] = _cells(page, "| --- |")[1:]
-        row = _row(title, task, original, averages, floor, reliance)
-        unit = 1 if "nats" in amounts[0] else 100
-        for name, cell in zip(("lost", "contributed"), amounts, strict=True):
-            numbers = [float(number) / unit for number in re.findall(NUMBERS, cell)]
-            row |= dict(zip((name, f"{name}_low", f"{name}_high"), numbers, strict=True))
-        rows.append(row)
-    return rows
 
 
 def _panel(
     rows: pd.DataFrame, title: str, unit: str = "points", most: float = 46
 ) -> alt.LayerChart:
     """A grey bar for what attention contributes to a task, and a blue one with its interval for what is lost."""
-    task = alt.Y("task:N", sort=[*TASKS], title=None, axis=alt.Axis(ticks=False, domain=False))
+    task = alt.Y("task:N", sort=rows["task"].tolist(), title=None, axis=alt.Axis(ticks=False, domain=False))
     base = alt.Chart(inline(rows)).encode(y=task)
     axis = alt.Axis(grid=False, tickCount=5)
     scale = alt.Scale(domain=[0, most], nice=False)
@@ -332,7 +328,7 @@ def _panel(
     interval = base.mark_rule(strokeWidth=1.6).encode(x="lost_low:Q", x2="lost_high:Q")
     digits = "0" if "paper" in title else ".1f" if unit == "points" else ".2f"
     amounts = f"format(datum.lost, '{digits}') + ' of ' + format(datum.contributed, '{digits}')"
-    end = "max(datum.contributed, datum.lost)"
+    end = "max(datum.contributed, datum.lost, datum.lost_high)"
     words = (
         base.transform_calculate(amounts=amounts, end=end)
         .mark_text(align="left", dx=6)
@@ -357,7 +353,7 @@ def measured_part() -> str:
         _words(
             20, 196, "3. Reliance is where constants score between original and floor.", bold=True
         ),
-        _words(20, 214, "MiniLM with averages in all heads; lines are 95% intervals", grey=True),
+        _words(20, 214, "MPNet with averages in all heads; lines are 95% intervals", grey=True),
     ]
     for percent, name in ((0, "original: 0%"), (100, "context-free floor: 100%")):
         place = ZERO + PERCENT * percent
@@ -366,7 +362,7 @@ def measured_part() -> str:
             f'<line x1="{place}" y1="248" x2="{place}" y2="{bottom}" stroke="#888" stroke-dasharray="4 3"/>'
         )
     lines.append(_words(640, 240, "lost, of what attention contributes", grey=True))
-    rows = {task: cells for task, *cells in _cells("results.md", "| MNLI")}
+    rows = _measured("MPNet")
     for number, (task, name) in enumerate(SHOWN_IN_IDEA.items()):
         *_, lost, contributed, reliance = rows[task]
         middle, low, high = (

@@ -317,7 +317,9 @@ def _panel(
     rows: pd.DataFrame, title: str, unit: str = "points", most: float = 46
 ) -> alt.LayerChart:
     """A grey bar for what attention contributes to a task, and a blue one with its interval for what is lost."""
-    task = alt.Y("task:N", sort=rows["task"].tolist(), title=None, axis=alt.Axis(ticks=False, domain=False))
+    task = alt.Y(
+        "task:N", sort=rows["task"].tolist(), title=None, axis=alt.Axis(ticks=False, domain=False)
+    )
     base = alt.Chart(inline(rows)).encode(y=task)
     axis = alt.Axis(grid=False, tickCount=5)
     scale = alt.Scale(domain=[0, most], nice=False)
@@ -336,6 +338,36 @@ def _panel(
     )
     drawn: alt.LayerChart = alt.layer(contributed, lost, interval, words)
     return drawn.properties(width=190, title=title)
+
+
+FULL = (5, 11, 17)
+"""The layers of Gemma that see the whole text."""
+KINDS = {2: "all tokens", 5: "tokens that complete a repeated pair"}
+"""The columns of the table of Gemma's layers that the picture shows, and their titles."""
+
+
+def layers() -> str:
+    """Draw what Gemma loses with averages in one layer, without <unk>."""
+    cells = _cells("measured/gemma_layers/tables/tokens.md", "| layer-0 |")
+    rows = [row for row in cells if row[0].startswith("layer-")]
+    panels = []
+    for column, title in KINDS.items():
+        measured = [list(map(float, re.findall(NUMBERS, row[column]))) for row in rows]
+        table = pd.DataFrame(measured, columns=["lost", "low", "high"])
+        table["layer"] = table.index
+        table["sees"] = [
+            "whole text" if layer in FULL else "window of 512 tokens" for layer in table.index
+        ]
+        color = alt.Color("sees:N", scale=alt.Scale(range=list(COLORS[1::-1])), title="layer sees")
+        lost = alt.Y("lost:Q", title="nats lost", axis=alt.Axis(grid=False, tickCount=5))
+        base = alt.Chart(inline(table)).encode(
+            x=alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0, ticks=False))
+        )
+        bars = base.mark_bar(size=9).encode(y=lost, color=color)
+        intervals = base.mark_rule(strokeWidth=1.2).encode(y="low:Q", y2="high:Q")
+        panels.append(alt.layer(bars, intervals).properties(width=330, height=130, title=title))
+    both = alt.hconcat(*panels, spacing=24).resolve_scale(y="shared")
+    return vlc.vegalite_to_svg(styled(both).to_json())
 
 
 IDEA = "figures/idea.svg"
@@ -472,6 +504,7 @@ PAGES = {
     "performance.md": lambda: with_table("performance.md", "speeds", speed_table()),
     IDEA: lambda: with_part(IDEA, "reliance", measured_part()),
     "figures/points.svg": points,
+    "figures/layers.svg": layers,
 }
 
 if __name__ == "__main__":

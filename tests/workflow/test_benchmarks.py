@@ -253,6 +253,6 @@ def test_texts_of_an_article_have_127_tokens_and_begin_at_words():
 
 def test_the_list_of_a_layer_has_all_other_heads(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    layers.main(3, 2)
+    layers.main(3, 2, [1])
     table = pd.read_csv(tmp_path / "layers/layer-2.csv")
     assert table.to_numpy().tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]

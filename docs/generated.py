@@ -9,6 +9,7 @@ import json
 import math
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -445,6 +446,8 @@ def rules() -> str:
     """Draw the rules, and what flows between them, as `snakemake --rulegraph` prints them for the paper's config."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
+            sys.executable,
+            "-m",
             "snakemake",
             "--snakefile",
             str(DOCS.parent / "Snakefile"),

@@ -1,4 +1,4 @@
-"""What a decoder writes when attention is replaced by averages: in no layer, in all layers, and in single layers.
+"""Show what a decoder writes with averages in no layer, in all layers, and in single layers.
 
     python benchmarks/continuations.py MODEL AVERAGES LAYER ...
 

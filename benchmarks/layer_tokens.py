@@ -1,4 +1,4 @@
-"""What each layer alone loses on which tokens, in nats, from the outcomes of the grid of layers in config/gemma.yaml.
+"""Show what each layer alone loses on which tokens, in nats, from the outcomes of the layers in config/gemma.yaml.
 
     python benchmarks/layer_tokens.py results/NAME ID
 

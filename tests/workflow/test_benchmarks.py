@@ -251,8 +251,9 @@ def test_texts_of_an_article_have_127_tokens_and_begin_at_words():
     assert texts == [" ab" * 63] * 8
 
 
-def test_the_list_of_a_layer_has_all_other_heads(tmp_path, monkeypatch):
+def test_lists_of_layers_have_all_other_heads(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     layers.main(3, 2, [1])
-    table = pd.read_csv(tmp_path / "layers/layer-2.csv")
-    assert table.to_numpy().tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    for name, others in [("layer-2", [0, 1]), ("full", [0, 2]), ("sliding", [1])]:
+        table = pd.read_csv(f"layers/{name}.csv").to_numpy().tolist()
+        assert table == [[layer, head] for layer in others for head in range(2)]

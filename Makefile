@@ -13,7 +13,7 @@ PYTHON ?= python3.11
 PYTEST := THREADS=$(THREADS) $(BIN)/python -m pytest --durations 10
 
 # The files that take longest come first, so that no worker waits for the other at the end.
-SLOW ?= tests/workflow/test_faults.py tests/slurm tests/docs tests/workflow tests
+SLOW ?= tests/workflow/test_faults.py tests/workflow/test_interrupted.py tests/slurm tests/docs tests/workflow tests
 
 TEST_PACKAGES := nbclient pytest pytest-xdist scikit-learn seqeval
 # CI adds docs, and so installs everything in one go.

@@ -1,5 +1,7 @@
 """Whether two runs of a workflow came to the same results, and whether everything that one left is intact."""
 
+from tiny import ONE_CORE
+
 from papa.commands.inspect import READERS, inspect
 from papa.files import read_provenance, read_table
 
@@ -33,6 +35,14 @@ def all_intact(folder):
             and not path.parent.name.startswith(".")
         ):
             assert (shown := inspect(path))["intact"], shown["damage"]
+
+
+def completes(workflow, computed):
+    """Assert that the next run makes what is missing, so that all is as if nothing had happened."""
+    all_intact(workflow.folder / "results")
+    workflow.run(*ONE_CORE)
+    same_results(computed.folder / "results", workflow.folder / "results")
+    assert workflow.planned(None, *ONE_CORE) == {}
 
 
 def results_in(folder):

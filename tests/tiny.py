@@ -24,6 +24,7 @@ REPOSITORY = Path(__file__).parents[1]
 WORDS = "the a cat dog bird sees hears finds old small red runs sleeps here now".split()
 ROWS = {"train": 24, "validation": 12}
 TRAINING = {"learning_rate": 0.001, "batch_size": 8, "epochs": 1}
+ONE_CORE = ("--cores", "1", "--configfile", "config.yaml")
 
 CONFIG = {
     "name": "tiny",

@@ -3,8 +3,10 @@
 Its figures are empty files: drawing takes most of a small study's time, and shows nothing that tables do not.
 """
 
+import shutil
+
 import pytest
-from tiny import CONFIG, copy_of_repository, write_inputs
+from tiny import CONFIG, ONE_CORE, copy_of_repository, write_inputs
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +29,7 @@ def computed(fresh, tmp_path_factory):
 def recorded(computed, tmp_path_factory):
     """The same, with what snakemake records of the jobs that it has run."""
     workflow = computed.copied(tmp_path_factory.mktemp("recorded") / "papa")
-    workflow.run("--touch", "--forceall", "--cores", "1", "--configfile", "config.yaml")
+    workflow.run("--touch", "--forceall", *ONE_CORE)
     assert [*workflow.folder.glob(".snakemake/metadata/*")]
     return workflow
 
@@ -44,3 +46,17 @@ def copy_of(name):
 fresh_copy = copy_of("fresh")
 computed_copy = copy_of("computed")
 recorded_copy = copy_of("recorded")
+
+
+@pytest.fixture
+def unfinished(computed_copy):
+    """The finished workflow without the hidden states and the probe of an order of heads, and without its plan."""
+    for lacking in (
+        "tiny/states/tiny-animals-*.hidden",
+        "cache/probe/tiny-animals-average-lambda-0-*",
+        "tiny/plan.json",
+    ):
+        [path] = computed_copy.folder.glob(f"results/{lacking}")
+        path.unlink()
+    shutil.rmtree(computed_copy.folder / "results/tiny/jobs")
+    return computed_copy

@@ -1,7 +1,6 @@
 """One suite for faults: whatever happens to a run, one sentence says so, nothing is lost, and the next run completes.
 
-Which damage each stage finds is in test_damage.py, and that every kind of job resumes to the same bytes in
-tests/unit/test_checkpoints.py.
+Runs that are stopped are in test_interrupted.py, and the damage that each stage finds in test_damage.py.
 """
 
 import ctypes
@@ -9,50 +8,25 @@ import fcntl
 import os
 import resource
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
-from comparing import all_intact, results_in, same_results
-from tiny import CONFIG, REPOSITORY, Copy, with_keys, workflow_of
+from comparing import completes, same_results
+from tiny import CONFIG, ONE_CORE, REPOSITORY, Copy, with_keys, workflow_of
 
 from papa.run.start import planned
 
 pytestmark = pytest.mark.slow
 RESULTS = Path("results/tiny")
-STATES = "results/tiny/states/tiny-animals-*.hidden"
-PROBE = "results/cache/probe/tiny-animals-average-lambda-0-*"
 TOKENS, WEIGHTS = (
     f"results/cache/{name}-*.parquet"
     for name in ("tokenize/tiny-sentences", "learn_lambda/tiny-animals")
 )
-OPTIONS = ("--cores", "1", "--configfile", "config.yaml")
-MISSING = {"hidden_states": 1, "probe": 1, "report": 1}
 # a fault lasts as long as its `with` block, and yields how snakemake is to be started
-
-
-@pytest.fixture
-def unfinished(computed_copy):
-    """The finished workflow without the hidden states and the probe of an order of heads, and without its plan."""
-    for path in (
-        only(computed_copy, STATES),
-        only(computed_copy, PROBE),
-        computed_copy.folder / RESULTS / "plan.json",
-    ):
-        path.unlink()
-    shutil.rmtree(computed_copy.folder / RESULTS / "jobs")
-    return computed_copy
-
-
-def only(workflow, pattern):
-    """The only file that matches a pattern."""
-    [path] = workflow.folder.glob(pattern)
-    return path
 
 
 def fails(process, said):
@@ -60,14 +34,6 @@ def fails(process, said):
     output = process.stdout + process.stderr
     assert process.returncode == 1 and said in output, output
     assert "Traceback" not in output and "Cannot restore" not in output, output
-
-
-def completes(workflow, computed):
-    """Assert that the next run makes what is missing, so that all is as if nothing had happened."""
-    all_intact(workflow.folder / "results")
-    workflow.run(*OPTIONS)
-    same_results(computed.folder / "results", workflow.folder / "results")
-    assert workflow.planned(None, *OPTIONS) == {}
 
 
 def as_owner_of_nothing():
@@ -116,7 +82,7 @@ def held(folder):
 
 @contextmanager
 def damaged_weights(workflow, _):
-    path = only(workflow, WEIGHTS)
+    [path] = workflow.folder.glob(WEIGHTS)
     content = path.read_bytes()
     path.write_bytes(content[:-2])
     yield {}
@@ -188,48 +154,9 @@ FAULTS = {
 def test_a_fault_is_said_and_costs_nothing(computed, unfinished, tmp_path, name):
     fault, said = FAULTS[name]
     with fault(unfinished, tmp_path) as how:
-        process = unfinished.snakemake(*OPTIONS, **how)
+        process = unfinished.snakemake(*ONE_CORE, **how)
     fails(process, said)
-    assert not [*unfinished.folder.glob(STATES)]
-    completes(unfinished, computed)
-
-
-@pytest.mark.parametrize(
-    ("number", "whom", "said"),
-    [
-        (signal.SIGINT, "everybody", "Terminating processes on user request"),
-        (signal.SIGTERM, "everybody", "Interrupted: hidden_states tiny-animals"),
-        (signal.SIGTERM, "snakemake", "Will exit after finishing currently running jobs"),
-        (signal.SIGKILL, "everybody", ""),
-        (signal.SIGKILL, "snakemake", ""),
-        (signal.SIGKILL, "the job", "died with <Signals.SIGKILL: 9>"),
-    ],
-)
-def test_stopped_in_the_middle(computed, unfinished, number, whom, said):
-    """By Ctrl-C, a machine that goes down or a kill, which reach every process, or by a kill of one process only."""
-    source = unfinished.folder / "papa/method/hidden.py"
-    text = source.read_text()
-    last = "        if not self._written.all():"
-    assert text.count(last) == 1
-    source.write_text(text.replace(last, f"        __import__('time').sleep(5)\n{last}"))
-    process = unfinished.started(*OPTIONS)
-    while not any((unfinished.folder / RESULTS / "states").glob(".*.partial")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-    if whom == "the job":
-        [job] = [
-            each
-            for each in psutil.Process(process.pid).children(recursive=True)
-            if not each.children()
-        ]
-        job.kill()
-    else:
-        (os.killpg if whom == "everybody" else os.kill)(process.pid, number)
-    output, errors = process.communicate()
-    killed = number == signal.SIGKILL and whom != "the job"
-    assert process.returncode == (-number if killed else 1)
-    assert said in output + errors and "Traceback" not in output + errors, output + errors
-    source.write_text(text)
+    assert not [*unfinished.folder.glob("results/tiny/states/tiny-animals-*.hidden")]
     completes(unfinished, computed)
 
 
@@ -239,7 +166,7 @@ def test_a_clock_that_was_wrong(computed, unfinished, days):
     for folder in ("data", "results"):
         for path in (unfinished.folder / folder).rglob("*"):
             os.utime(path, times=(time.time() + 86400 * days,) * 2)
-    assert unfinished.planned(None, *OPTIONS) == MISSING
+    assert unfinished.planned(None, *ONE_CORE) == {"hidden_states": 1, "probe": 1, "report": 1}
     completes(unfinished, computed)
 
 
@@ -255,7 +182,7 @@ def test_a_file_system_without_locks(computed, unfinished, tmp_path, monkeypatch
     ):
         pytest.skip("no compiler")
     monkeypatch.setenv("LD_PRELOAD", library)
-    _, errors = unfinished.started(*OPTIONS).communicate()  # a fork would not load it
+    _, errors = unfinished.started(*ONE_CORE).communicate()  # a fork would not load it
     assert (
         f"{RESULTS} cannot be locked (No locks available); do not start two runs on it at once."
         in errors
@@ -340,90 +267,3 @@ def test_a_strange_machine(computed, tmp_path, monkeypatch):
     claims.write_bytes(claims.read_bytes()[:200])
     process = subprocess.run(command, **study.settings(), capture_output=True)
     fails(process, f"Error: the results were not printed; `papa inspect {RESULTS}` prints them.")
-
-
-KILLS = int(os.environ.get("PAPA_TEST_KILLS", "2"))
-
-
-@pytest.fixture(scope="module")
-def config():
-    """λ and probes are long enough to be killed in the middle, and hidden states are deleted."""
-    changes = {
-        "ranking": {"epochs": 20},
-        "run.tasks": ["animals"],
-        "run.fractions": ["1/2"],
-        "tasks.animals.epochs": 20,
-        "floors": [],
-        "keep_hidden_states": False,
-    }
-    return with_keys(CONFIG, changes)
-
-
-@pytest.fixture(scope="module")
-def undisturbed(fresh, tmp_path_factory, config):
-    """The results of a run that nothing disturbs."""
-    workflow = fresh.copied(tmp_path_factory.mktemp("undisturbed") / "papa")
-    workflow.compute(config)
-    return workflow.folder / "results"
-
-
-def test_two_configs_at_once_share_one_cache(undisturbed, fresh_copy, config):
-    """Both make the same files, and each file is there once, with the values of an undisturbed run."""
-    names = [
-        fresh_copy.write(config | {"name": name}, f"{name}.yaml") for name in ("tiny", "second")
-    ]
-    runs = [fresh_copy.started("--cores", "1", "--configfile", name) for name in names]
-    for run in runs:
-        printed = run.communicate()
-        assert run.returncode == 0, printed
-    results = fresh_copy.folder / "results"
-    for folder in ("cache", "tiny"):
-        same_results(undisturbed / folder, results / folder)
-    assert len([*results_in(results / "second")]) == len([*results_in(results / "tiny")])
-
-
-def test_killed_again_and_again_it_ends_with_the_same_bytes(undisturbed, fresh_copy, config):
-    """While λ and a probe are trained, once each has saved a state."""
-    command = ("--cores", "2", "--configfile", fresh_copy.write(config))
-    checkpoints = fresh_copy.folder / "papa/method/checkpoints.py"
-    checkpoints.write_text(checkpoints.read_text().replace("SECONDS = 600.0", "SECONDS = 0.0"))
-    for _ in range(KILLS):
-        begun = time.time()
-        running = fresh_copy.started(*command)
-        while not saved(fresh_copy, begun):
-            assert running.poll() is None, running.communicate()
-            time.sleep(0.01)
-        os.killpg(running.pid, signal.SIGKILL)
-        running.communicate()
-        all_intact(fresh_copy.folder / "results")
-    fresh_copy.run(*command)
-    logs = (fresh_copy.folder / RESULTS / "logs").rglob("*.log")
-    assert any(", resumed " in log.read_text() for log in logs), "no job was killed in its work"
-    same_results(undisturbed, fresh_copy.folder / "results")
-
-
-def saved(workflow, since):
-    with suppress(FileNotFoundError):  # a job that is done discards its state
-        return any(
-            state.stat().st_mtime > since
-            for state in (workflow.folder / "results").rglob(".*.checkpoint")
-        )
-    return False
-
-
-def test_ctrl_c_ends_with_how_to_resume_and_no_traceback(fresh_copy, config):
-    """Also if it is pressed twice."""
-    command = [sys.executable, "-m", "papa", "run", fresh_copy.write(config), "--cores", "2"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    process = subprocess.Popen(command, cwd=fresh_copy.folder, start_new_session=True, **pipes)
-    until = time.monotonic() + 120
-    while not any((fresh_copy.folder / RESULTS / "logs").rglob("tokenize*.log")):
-        assert process.poll() is None
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    for _ in range(2):
-        os.killpg(process.pid, signal.SIGINT)
-        time.sleep(0.3)
-    printed, _ = process.communicate(timeout=120)
-    assert process.returncode == 130 and "Traceback" not in printed, printed
-    assert printed.strip().splitlines()[-1] == "Stopped. `papa run config.yaml --cores 2` resumes."

@@ -39,9 +39,10 @@ FORMULA = (
 POINTS_NOTE = "A point is a hundredth of the score; scores on a log scale are in nats per token."
 RELIANCE_NOTE = (
     f"{FORMULA} {POINTS_NOTE} Context-free: the best model tried in which no token sees another; for a model's "
-    "own head, the trivial floor if it is higher. Trivial: the best guess that ignores the input, based on the training rows. No share: "
-    "attention's contribution is not significant against every floor (one-sided, 95%). Intervals of the contribution "
-    f"and of the reliance (Fieller's) cover every context-free floor that was run. {ABOVE_ALL}"
+    "own head, the trivial floor if it is higher. Trivial: the best guess that ignores the input, based on the "
+    "training rows. No share: attention's contribution is not significant against every floor (one-sided, 95%). "
+    "Intervals of the contribution and of the reliance (Fieller's) cover every context-free floor that was run. "
+    f"{ABOVE_ALL}"
 )
 
 ORDER_PHRASES = {

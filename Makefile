@@ -12,7 +12,8 @@ PYTHON ?= python3.11
 
 PYTEST := THREADS=$(THREADS) $(BIN)/python -m pytest --durations 10
 
-# The files that take longest come first, so that no worker waits for the other at the end.
+# The files that take longest come first, so that no worker waits for the others at the end. A third worker uses two cores
+# while tests wait for SLURM, a browser or a signal.
 SLOW ?= tests/workflow/test_faults.py tests/workflow/test_interrupted.py tests/slurm tests/docs tests/workflow tests
 
 TEST_PACKAGES := nbclient pytest pytest-xdist scikit-learn seqeval
@@ -42,7 +43,7 @@ test-fast: $(READY)
 	@$(PYTEST) -m "not slow" -n 2 --dist loadfile
 
 test-slow: $(READY)
-	@$(PYTEST) -m slow -n 2 --dist loadfile --no-loadscope-reorder $(SLOW)
+	@$(PYTEST) -m slow -n 3 --dist loadfile --no-loadscope-reorder $(SLOW)
 
 # Each has an environment in build/, and installs only what is missing there. CI has no time for these.
 test-oldest: PINS := --constraint constraints-oldest.txt

@@ -71,7 +71,7 @@ def test_a_signal_while_the_process_exits_is_ignored():
 
 def test_a_handler_imports_nothing():
     """It may interrupt an import of the same modules, which would then fail."""
-    work = WORK.format(ending="print(sorted(set(sys.modules) - loaded))")
+    work = WORK.format(ending="print(sorted(set(sys.modules) - loaded), flush=True)")
     printed, _ = stopped(work.replace("try:", "loaded = set(sys.modules)\n    try:"), INT)
     assert printed[-2] == "[]"
 

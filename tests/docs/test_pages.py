@@ -79,16 +79,17 @@ def cells(page, *names):
 
 @pytest.mark.parametrize("task", ["CoLA", "MNLI", "MRPC", "NER", "POS", "SST-2"])
 def test_numbers_of_the_page_of_results_are_those_of_the_measured_studies(task):
-    """Lost and contributed are differences of the scores."""
+    """Lost and contributed are differences of the scores; intervals of shares are as they were measured."""
     study = task.lower().replace("-", "")
     measured = f"docs/measured/minilm_{study}/tables/summary.md"
-    _, metric, _, floor, original, *_, averages, _, _ = cells(measured, task)
+    _, metric, _, floor, original, *_, averages, _, reliance = cells(measured, task)
     scores = [score.split()[0] for score in (original, averages, floor)]
     shown = cells("docs/results.md", task, scores[0])
     assert shown[1:5] == [metric, *scores]
     numbers = [float(score) for score in scores]
     for cell, score in zip(shown[5:7], numbers[1:], strict=True):
         assert float(cell.split()[0]) == pytest.approx(100 * (numbers[0] - score), abs=0.051)
+    assert re.findall(r"\(.*\)", shown[7]) == re.findall(r"\(.*\)", reliance)
 
 
 def numbers_with_intervals(text):
@@ -106,11 +107,19 @@ def is_rounded(shown, exact):
 
 @pytest.mark.parametrize("page", ["README.md", "docs/results.md", "docs/decoders.md"])
 def test_numbers_with_intervals_are_those_that_were_measured(page):
-    tables = (REPOSITORY / "docs/measured").rglob("*.md")
-    measured = {each for table in tables for each in numbers_with_intervals(table.read_text())}
+    tables = [table.read_text() for table in (REPOSITORY / "docs/measured").rglob("*.md")]
+    measured = set(numbers_with_intervals(" ".join(tables)))
     written = re.sub("(?s)<!-- .*?<!-- end", "", text_of(page))
     for shown in numbers_with_intervals(written):
         assert any(all(map(is_rounded, shown, exact)) for exact in measured), shown
+
+
+def test_tokens_on_the_page_of_decoders_are_those_that_were_measured():
+    table = "docs/measured/gemma_128/tables/tokens_without_unk.md"
+    slots = ["slots 0 to 31", "slots 96 to 127"]
+    for part in ["new in the text", "occurred before", "complete a repeated pair", *slots]:
+        _, _, _, _, *scores, _, reliance = cells(table, part)
+        assert cells("docs/decoders.md", part) == [part, *scores, reliance]
 
 
 def quoted(page):

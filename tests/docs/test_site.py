@@ -117,11 +117,7 @@ def test_the_site_has_no_dead_link(built):
             if re.match("[a-z]+:", target):
                 assert target in page.links, f"{name} loads {target} from elsewhere"
                 continue
-            file = (
-                (site.BUILD / "site" / unquote(path)).resolve()
-                if path
-                else site.BUILD / "site" / name
-            )
+            file = (site.BUILD / "site" / (unquote(path) or name)).resolve()
             file = file / "index.html" if file.is_dir() else file
             assert file.exists(), f"{name} leads to {target}, which is not there"
             if heading and file.name in pages:

@@ -1,4 +1,4 @@
-"""Is λ, or the gradient, better than random orders of heads? From the outcomes of a finished study with both.
+"""Is λ, or another order of heads, better than random orders? From the outcomes of a finished study with both.
 
     python benchmarks/orders.py results/minilm-orders
 
@@ -25,9 +25,9 @@ from papa.results.table import Table
 ROUNDING = 1e-12
 """Scores that differ by less are equal."""
 NOTE = """
-A point is 0.01 of the score. The test of the first seed is fixed beforehand; p is corrected for all of these tests
-(Holm's method). A mean over seeds varies less than a single order, so it has no p. A p is about the choice of orders,
-for this model and this validation set. It says nothing about other texts."""
+A point is 0.01 of the score. The test of a learned order's first seed is fixed beforehand; p is corrected for all of
+these tests (Holm's method). A mean over seeds varies less than a single order, so it has no p. A p is about the choice
+of orders, for this model and this validation set. It says nothing about other texts."""
 
 
 def among(score: float, drawn: np.ndarray) -> dict[str, object]:
@@ -62,10 +62,12 @@ def compared(
         drawn = np.array([*scores[RANDOM].values()])
         about = {"model": outcomes.model, "task": outcomes.task, "constants": part[0]}
         about["heads replaced"] = str(replaced[outcomes.model, part[1]])
-        for base in [base for base in scores if base in SEEDED]:
+        for base in [base for base in scores if base != RANDOM]:
+            learned = base in SEEDED
             for seed, score in sorted(scores[base].items()):
-                row = about | {"order": f"{order_name(base)}, seed {seed}"} | among(score, drawn)
-                yield row | {"fixed": seed == min(scores[base])}
+                name = order_name(base) + (f", seed {seed}" if learned else "")
+                row = about | {"order": name} | among(score, drawn)
+                yield row | {"fixed": learned and seed == min(scores[base])}
             if len(scores[base]) > 1:
                 mean = among(float(np.mean([*scores[base].values()])), drawn)
                 yield (
@@ -98,7 +100,7 @@ def main(results: Path) -> None:
         ]
         if not rows:
             raise papa.InputError(
-                f"{results} needs random orders and λ or gradients, with the same heads and seeds."
+                f"{results} needs random orders and others, with the same heads and seeds."
             )
         print(table(rows), NOTE, sep="\n")
     except papa.InputError as error:

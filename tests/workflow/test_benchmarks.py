@@ -148,6 +148,7 @@ def test_a_learned_order_has_its_rank_among_random_orders():
     """The best of ten, one in the middle, and ties; random orders lack the third probe seed."""
     right = {f"random-{draw}": [100 + 2 * draw] * 2 for draw in range(1, 10)}
     right |= {"lambda-0": [190, 190, 0], "lambda-1": [112, 112, 200], "gradient-0": [118, 118]}
+    right["last-layer-first"] = [120, 112]
     scores = {
         ("average", name, "1/8"): [np.arange(200) < k for k in of_seeds]
         for name, of_seeds in right.items()
@@ -163,6 +164,7 @@ def test_a_learned_order_has_its_rank_among_random_orders():
         ["14", "λ, seed 1", "0.560", *drawn, "+1.0", "56%", "0.500", "-"],
         ["14", "λ, mean", "0.755", *drawn, "+20.5", "100%", "-", "-"],
         ["14", "gradient, seed 0", "0.590", *drawn, "+4.0", "89%", "0.200", "0.200"],
+        ["14", "last layer first", "0.580", *drawn, "+3.0", "78%", "0.300", "-"],
     ]
 
 
@@ -179,7 +181,7 @@ def test_orders_of_a_study_are_compared_or_the_lacking_ones_are_named(tmp_path, 
             assert capsys.readouterr().out.splitlines()[2].endswith("| 100% | 0.200 | 0.200 |")
         else:
             with pytest.raises(
-                SystemExit, match="made needs random orders and λ or gradients, with the same heads"
+                SystemExit, match="made needs random orders and others, with the same heads"
             ):
                 orders.main(study.folder)
 

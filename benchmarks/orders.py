@@ -9,6 +9,7 @@ one-sided. The noise of probes costs power, but p stays valid. Prints a Markdown
 
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -87,11 +88,26 @@ def table(rows: list[dict[str, object]]) -> str:
     return Table("", frame, 5).markdown()
 
 
+def agreement(heads: pd.DataFrame) -> str:
+    """Return Kendall's τ between learned weights of heads, and with the layer, as Markdown."""
+    first = heads[heads["seed"] == heads["seed"].min()]
+    rows = []
+    for about, of_task in first.groupby(["model", "task", "constant"]):
+        weights = of_task.pivot_table(index=["layer", "head"], columns="order", values="value")
+        weights["layer"] = weights.index.get_level_values("layer")
+        taus = weights.rename(columns=order_name).corr("kendall")
+        rows += [
+            [*about, f"{one} and {other}", f"{taus.loc[one, other]:.2f}"]
+            for one, other in combinations(taus.columns, 2)
+        ]
+    columns = ["model", "task", "constants", "weights of heads", "Kendall's τ"]
+    return Table("", pd.DataFrame(rows, columns=columns), 4).markdown()
+
+
 def main(results: Path) -> None:
     try:
-        of_runs = (
-            papa.load(results).summary[["model", "fraction", "heads", "kept"]].to_numpy().tolist()
-        )
+        study = papa.load(results)
+        of_runs = study.summary[["model", "fraction", "heads", "kept"]].to_numpy().tolist()
         replaced = {(model, fraction): heads - kept for model, fraction, heads, kept in of_runs}
         rows = [
             row
@@ -102,7 +118,7 @@ def main(results: Path) -> None:
             raise papa.InputError(
                 f"{results} needs random orders and others, with the same heads and seeds."
             )
-        print(table(rows), NOTE, sep="\n")
+        print(table(rows), NOTE, "", agreement(study.heads), sep="\n")
     except papa.InputError as error:
         raise SystemExit(f"Error: {error}") from None
 

@@ -483,7 +483,7 @@ class Task(Block):
     label: Text | None = None
     """column of the labels: one per example, or a list with one per word; tasks of language modelling have none"""
     labels: Annotated[tuple[Text, ...] | None, Field(min_length=2, strict=False), Once] = None
-    """names of the labels in order (default: the names in the data, or the sorted values)"""
+    """names of the labels in order (default: the names in the data, or the sorted values); f1 is that of the second"""
     subset: Text | None = None
     """column that divides the examples (or words) into subsets, which are also scored separately"""
     published: Literal["cola", "mrpc", "sst2", "mnli_mismatched", "ner", "pos"] | None = None

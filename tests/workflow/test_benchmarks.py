@@ -178,7 +178,9 @@ def test_orders_of_a_study_are_compared_or_the_lacking_ones_are_named(tmp_path, 
         page_of(study)
         if len(names) == 2:
             orders.main(study.folder)
-            assert capsys.readouterr().out.splitlines()[2].endswith("| 100% | 0.200 | 0.200 |")
+            lines = capsys.readouterr().out.splitlines()
+            assert lines[2].endswith("| 100% | 0.200 | 0.200 |")
+            assert lines[-1].startswith("| small | second | average | λ and layer |")
         else:
             with pytest.raises(
                 SystemExit, match="made needs random orders and others, with the same heads"

@@ -122,6 +122,12 @@ def test_tokens_on_the_page_of_decoders_are_those_that_were_measured():
         assert cells("docs/decoders.md", part) == [part, *scores, reliance]
 
 
+def test_orders_on_the_page_of_results_are_those_that_were_measured():
+    for order in ("λ, seed 0", "gradient, seed 0", "first layer first", "last layer first"):
+        row = cells("docs/measured/mpnet_orders/tables/orders.md", order)
+        assert cells("docs/results.md", order.removesuffix(", seed 0"), row[5])[3] == row[9]
+
+
 def quoted(page):
     """The quotes on a page that are conclusions, each on one line."""
     quotes = re.findall(r"(?:^> .*\n)+", text_of(page), re.MULTILINE)

@@ -151,24 +151,23 @@ def test_further_validation_splits_have_outcomes_of_their_own(stages, corpus, da
     """Two of them, both with all labels turned around."""
     before = stages.stored(ALL)
     names = ("zeta", "alpha")
-    for name in ("tokens", "labels"):
-        path = corpus / f"{name}.parquet"
-        table = read_table(path)
-        about = read_facts(path)
-        more = table.slice(TRAIN)
-        if name == "labels":
-            rows = more["label t"].to_pylist()
-            turned = [
-                [1 - label for label in row] if isinstance(row, list) else 1 - row for row in rows
-            ]
-            more = more.set_column(2, "label t", pa.array(turned, more["label t"].type))
+
+    def added_to(table, more):
         parts = [more.set_column(0, "split", pa.array([split] * VALIDATION)) for split in names]
-        if name == "tokens":
-            about["rows"] |= dict.fromkeys(names, VALIDATION)
-            groups = [table.slice(0, TRAIN), table.slice(TRAIN), *parts]
-            write_groups(groups, table.schema, corpus / "tokens.parquet", about)
-        else:
-            write_table(pa.concat_tables([table, *parts]), corpus / "labels.parquet", about)
+        return [table.slice(0, TRAIN), table.slice(TRAIN), *parts]
+
+    path = corpus / "tokens.parquet"
+    tokens = read_table(path)
+    about = read_facts(path)
+    about["rows"] |= dict.fromkeys(names, VALIDATION)
+    write_groups(added_to(tokens, tokens.slice(TRAIN)), tokens.schema, path, about)
+    path = corpus / "labels.parquet"
+    gold = read_table(path)
+    more = gold.slice(TRAIN)
+    rows = more["label t"].to_pylist()
+    turned = pa.array([(1 - torch.tensor(row)).tolist() for row in rows], more["label t"].type)
+    parts = added_to(gold, more.set_column(2, "label t", turned))
+    write_table(pa.concat_tables(parts), path, read_facts(path))
     turned_around = pytest.approx(1 - before[0]["score"])
     for kind in (stages.stored, stages.streamed):
         run, probe = kind(ALL)

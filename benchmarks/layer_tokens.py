@@ -21,13 +21,18 @@ from papa.results.outcomes import outcomes_in
 from papa.results.reliance import effect_of
 
 
+def tokens_of(results: Path) -> Tokens:
+    """Return the validation tokens of a study of one model and corpus."""
+    artefacts = read_plan(results)["artefacts"]
+    [laid_out] = (each["path"] for each in artefacts if each["stage"] == "tokenize")
+    return Tokens.read(results / laid_out, "validation")["validation"]
+
+
 def table(results: Path, left_out: int) -> Iterator[str]:
     """Yield the lines of the table."""
-    plan = read_plan(results)
     path = results / "tables/outcomes.parquet"
     [outcomes] = outcomes_in(read_table(path), read_facts(path))
-    [laid_out] = (each["path"] for each in plan["artefacts"] if each["stage"] == "tokenize")
-    tokens = Tokens.read(results / laid_out, "validation")["validation"]
+    tokens = tokens_of(results)
     [every, *_] = (mask for _, mask in kinds(outcomes, tokens, None))
     masks = {"all tokens": every}
     masks |= {

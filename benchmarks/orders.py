@@ -1,6 +1,7 @@
 """Is λ, or another order of heads, better than random orders? From the outcomes of a finished study with both.
 
     python benchmarks/orders.py results/minilm-orders
+    python benchmarks/orders.py results/gemma 3     # without tokens of this ID, such as that of <unk>
 
 An order's score is its mean over the probe seeds that all orders have. An order made without regard to the task is
 exchangeable with random orders, so p = (1 + random orders that score at least as high) / (1 + random orders),
@@ -16,6 +17,8 @@ import numpy as np
 import pandas as pd
 
 import papa
+from benchmarks.layer_tokens import tokens_of
+from benchmarks.tokens import kinds
 from papa.config.variant import RANDOM, SEEDED, Order
 from papa.results.compare import OUTCOMES, read_outcomes
 from papa.results.outcomes import ALL, TaskOutcomes
@@ -44,10 +47,13 @@ def among(score: float, drawn: np.ndarray) -> dict[str, object]:
 
 
 def compared(
-    outcomes: TaskOutcomes, replaced: Mapping[tuple[str, str], int]
+    outcomes: TaskOutcomes, replaced: Mapping[tuple[str, str], int], mask: np.ndarray | None = None
 ) -> Iterator[dict[str, object]]:
-    """Yield rows of the table of a task; `replaced` is the number of heads by model and fraction."""
-    sample = outcomes.sample(outcomes.metric, outcomes.subsets()[ALL])
+    """Yield rows of the table of a task; `replaced` is the number of heads by model and fraction.
+
+    The mask, `[outcome]`, chooses some outcomes; all of them by default.
+    """
+    sample = outcomes.sample(outcomes.metric, outcomes.subsets()[ALL] if mask is None else mask)
     settings = [setting for setting in sample.settings if setting.order is not None]
     for part in dict.fromkeys((setting.constant, setting.fraction) for setting in settings):
         tables = [
@@ -104,7 +110,13 @@ def agreement(heads: pd.DataFrame) -> str:
     return Table("", pd.DataFrame(rows, columns=columns), 4).markdown()
 
 
-def main(results: Path) -> None:
+def without(results: Path, task: TaskOutcomes, left_out: int) -> np.ndarray:
+    """Return which outcomes of a decoder are those of other tokens, `[outcome]`."""
+    [(_, mask), *_] = kinds(task, tokens_of(results), left_out)
+    return mask
+
+
+def main(results: Path, left_out: int | None = None) -> None:
     try:
         study = papa.load(results)
         of_runs = study.summary[["model", "fraction", "heads", "kept"]].to_numpy().tolist()
@@ -112,7 +124,9 @@ def main(results: Path) -> None:
         rows = [
             row
             for task in read_outcomes(results / OUTCOMES)[0].values()
-            for row in compared(task, replaced)
+            for row in compared(
+                task, replaced, None if left_out is None else without(results, task, left_out)
+            )
         ]
         if not rows:
             raise papa.InputError(
@@ -124,4 +138,4 @@ def main(results: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -13,26 +13,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.tokens import kinds
-from papa.data.tokens import Tokens
+from benchmarks.tokens import kinds, tokens_of
 from papa.files import read_facts, read_table
-from papa.plan.study import read_plan
 from papa.results.outcomes import outcomes_in
 from papa.results.reliance import effect_of
-
-
-def tokens_of(results: Path) -> Tokens:
-    """Return the validation tokens of a study of one model and corpus."""
-    artefacts = read_plan(results)["artefacts"]
-    [laid_out] = (each["path"] for each in artefacts if each["stage"] == "tokenize")
-    return Tokens.read(results / laid_out, "validation")["validation"]
 
 
 def table(results: Path, left_out: int) -> Iterator[str]:
     """Yield the lines of the table."""
     path = results / "tables/outcomes.parquet"
     [outcomes] = outcomes_in(read_table(path), read_facts(path))
-    tokens = tokens_of(results)
+    tokens = tokens_of(results, outcomes)
     [every, *_] = (mask for _, mask in kinds(outcomes, tokens, None))
     masks = {"all tokens": every}
     masks |= {

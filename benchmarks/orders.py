@@ -17,8 +17,7 @@ import numpy as np
 import pandas as pd
 
 import papa
-from benchmarks.layer_tokens import tokens_of
-from benchmarks.tokens import kinds
+from benchmarks.tokens import kinds, tokens_of
 from papa.config.variant import RANDOM, SEEDED, Order
 from papa.results.compare import OUTCOMES, read_outcomes
 from papa.results.outcomes import ALL, TaskOutcomes
@@ -112,7 +111,7 @@ def agreement(heads: pd.DataFrame) -> str:
 
 def without(results: Path, task: TaskOutcomes, left_out: int) -> np.ndarray:
     """Return which outcomes of a decoder are those of other tokens, `[outcome]`."""
-    [(_, mask), *_] = kinds(task, tokens_of(results), left_out)
+    [(_, mask), *_] = kinds(task, tokens_of(results, task), left_out)
     return mask
 
 

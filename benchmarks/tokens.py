@@ -86,24 +86,28 @@ def difference(outcomes: TaskOutcomes, first: np.ndarray, second: np.ndarray) ->
     return "-" if np.isnan(measured) else f"{measured:.1f} points ({low:.1f} to {high:.1f})"
 
 
-def table(results: Path, left_out: int | None = None) -> Iterator[str]:
-    """Yield the lines of the table."""
+def tokens_of(results: Path, outcomes: TaskOutcomes) -> Tokens:
+    """Return the validation tokens of a task of a study."""
     plan = read_plan(results)
-    path = results / "tables/outcomes.parquet"
     laid_out = {
         (each["about"]["model"], each["about"]["corpus"]): results / each["path"]
         for each in plan["artefacts"]
         if each["stage"] == "tokenize"
     }
+    corpus = plan["config"]["tasks"][outcomes.task]["corpus"]
+    return Tokens.read(laid_out[outcomes.model, corpus], "validation")["validation"]
+
+
+def table(results: Path, left_out: int | None = None) -> Iterator[str]:
+    """Yield the lines of the table."""
+    path = results / "tables/outcomes.parquet"
     head = "model task tokens number original averages context-free lost contributes reliance"
     yield f"| {' | '.join(head.split())} |"
     yield "|---|---|---" + "|--:" * 7 + "|"
     for outcomes in outcomes_in(read_table(path), read_facts(path)):
         if MEASURES[outcomes.metric].target is not NEXT:
             continue
-        corpus = plan["config"]["tasks"][outcomes.task]["corpus"]
-        tokens = Tokens.read(laid_out[outcomes.model, corpus], "validation")["validation"]
-        masks = dict(kinds(outcomes, tokens, left_out))
+        masks = dict(kinds(outcomes, tokens_of(results, outcomes), left_out))
         for kind, mask in masks.items():
             if mask.any():
                 sample = outcomes.sample(outcomes.metric, mask)

@@ -120,13 +120,10 @@ def main(results: Path, left_out: int | None = None) -> None:
         study = papa.load(results)
         of_runs = study.summary[["model", "fraction", "heads", "kept"]].to_numpy().tolist()
         replaced = {(model, fraction): heads - kept for model, fraction, heads, kept in of_runs}
-        rows = [
-            row
-            for task in read_outcomes(results / OUTCOMES)[0].values()
-            for row in compared(
-                task, replaced, None if left_out is None else without(results, task, left_out)
-            )
-        ]
+        rows = []
+        for task in read_outcomes(results / OUTCOMES)[0].values():
+            mask = None if left_out is None else without(results, task, left_out)
+            rows += compared(task, replaced, mask)
         if not rows:
             raise papa.InputError(
                 f"{results} needs random orders and others, with the same heads and seeds."

@@ -90,7 +90,7 @@ def tokenize_corpus(jobs: Sequence[Job[Tokenize]]) -> str:
 class Counts:
     """Counts of laid out rows.
 
-    By split, `rows` counts rows, `cut` those of which tokens were cut off, and `unknown` those that have only tokens
+    By split, `rows` counts rows, `cut` those with tokens cut off, and `unknown` those that have only tokens
     without meaning. `tokens` counts tokens, and `unknown_words` words for which the tokenizer has no token.
     """
 

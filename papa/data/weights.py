@@ -61,7 +61,7 @@ def without_progress_bars() -> Iterator[None]:
 
 
 def predicts_next(facts: Facts) -> bool:
-    """Return whether a model is a decoder, of which no token sees a later one, according to its config.
+    """Return whether a model is a decoder, in which no token sees a later one, according to its config.
 
     The class that saved it decides only if transformers has no language model of the type, because a decoder is also
     saved as its base class or with another head.

@@ -46,7 +46,7 @@ LARGEST_EXPONENT = 15
 
 
 def stored_values(index: Index) -> int:
-    """Return the number of stored values of a hidden state, of which the last one is its exponent in a scaled file."""
+    """Return the number of stored values of a hidden state; in a scaled file, the last one is its exponent."""
     return int(index["hidden"]) + bool(index.get("scaled"))
 
 

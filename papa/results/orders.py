@@ -13,7 +13,7 @@ from papa.results.summary import is_main
 LEARNED = ("lambda", "gradient")
 """The orders that are compared with random ones."""
 FEWEST_DRAWS = 20
-"""The smallest number of random orders of which one p value can be below 5%."""
+"""The smallest number of random orders with which a p value can be below 5%."""
 ROUNDING = 1e-12
 """Scores that differ by less are equal."""
 COLUMNS = ["model", "title", "constant", "metric"]

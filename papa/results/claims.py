@@ -263,7 +263,8 @@ def tasks_of(
         if sample.clusters is not None:
             record["clusters"] = len(sample.trivial_values)
             size = margin.size if margin.in_points else margin.size * first["contributed"]
-            score = sample.mean(ORIGINALS) or np.nan
+            # a log-likelihood has no share
+            score = np.nan if sample.metric.log_scaled else sample.mean(ORIGINALS) or np.nan
             record["at_stake"] = size / score * len(sample.trivial_values)
         records.append(record)
     types = dict.fromkeys(("needed", "clusters", "seeds"), "Int64")

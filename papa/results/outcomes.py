@@ -327,15 +327,11 @@ def joint_spread(scores: Scores, step: float | None = None) -> Spread | None:
         scores: the settings.
         step: see `Sample.step`; by default that of the first sample.
     """
-    return spread_over([[scores]], step, guess_as_floor=False)
+    return spread_over([[scores]], step)
 
 
-def spread_over(
-    corpora: Sequence[Sequence[Scores]], step: float | None = None, guess_as_floor: bool = True
-) -> Spread | None:
+def spread_over(corpora: Sequence[Sequence[Scores]], step: float | None = None) -> Spread | None:
     """Return the joint spread of the scores of several tasks of each corpus; see `joint_spread`.
-
-    With `guess_as_floor`, the trivial classifier replaces floors that score lower; see `Sample.guesses`.
 
     All tasks use the same seeds, and the same draws of an order: seed k is one source for all tasks, and so is draw k,
     because it trains λ with the same seed or is the same random order. A task without seeds varies only with orders and
@@ -355,9 +351,8 @@ def spread_over(
         quantities = 1 + len(scores)
         values = np.tile(trivial, (quantities, *indices[0].shape, 1))
         resampled = np.tile(trivial, (quantities, len(numbers), 1))
-        for place, (sample, setting) in enumerate(scores):
-            if not guess_as_floor or setting not in sample.guesses:
-                values[place + 1] = sample.values[indices[place]]
+        for place, (sample, _) in enumerate(scores):
+            values[place + 1] = sample.values[indices[place]]
             for row, number in zip(resampled[place + 1], numbers, strict=True):
                 row[:] = sample.values[drawn[place][number]].mean(0)
         return PseudoValues(

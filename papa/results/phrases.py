@@ -392,8 +392,8 @@ def _few_clusters(by_task: pd.DataFrame, tasks: pd.DataFrame) -> str:
         return ""
     at_stake = texts("{:.1f} of {:,} on {}".format, few, "at_stake", "clusters", "name")
     return (
-        f"Few clusters: the margin is worth about {_and(at_stake)}; with fewer than {FEW_CLUSTERS}, up to 12% of such "
-        "claims were wrong in simulations (docs/error-rates.md)."
+        f"Few clusters: the margin is worth about {_and(at_stake)}; where it was worth 1.6, 12% of such claims "
+        "were wrong in simulations (docs/error-rates.md)."
     )
 
 
@@ -414,10 +414,10 @@ def _what_is_untested(tasks: pd.DataFrame) -> str:
 
 
 def order_sentences(orders: pd.DataFrame) -> list[str]:
-    """Compare learned orders with random ones; an order beats them if its corrected p value (Holm) is below 5%."""
+    """Compare learned orders with random ones; an order beats them if its corrected p value (Holm) is at most 5%."""
     sentences = []
     for row, p in zip(orders.to_dict("records"), holm(list(orders["p"])), strict=True):
-        verdict = "beats" if p < 1 - LEVEL else "does not significantly beat"
+        verdict = "beats" if p <= 1 - LEVEL else "does not significantly beat"
         test = "too few for a p value" if isnan(p) else f"corrected p = {p:.2g}"
         amount = in_words(_number(abs(row["difference"]), row["metric"]), row["metric"])
         direction = "higher" if row["difference"] > 0 else "lower"

@@ -43,7 +43,7 @@ SIGNIFICANT = "significant"
 """The status of a task to which attention contributes significantly; such a task has a reliance."""
 NOT_SIGNIFICANT = "attention's contribution is not significant"
 NO_FLOOR = "no context-free floor was measured"
-UNMATCHED = "the original has no seed in common with its floors"
+UNMATCHED = "the original and its floors were not run with a common seed"
 BEATS_GUESS = (SIGNIFICANT, NOT_SIGNIFICANT, NO_FLOOR)
 """The statuses of tasks whose original beats the best guess that ignores the input."""
 
@@ -130,11 +130,13 @@ class Effect:
         """Return the number of validation examples that would show that the original beats the guess and all floors.
 
         The difference that is hardest to show counts, as if the measured one were true, with a power of 80% and the
-        same seeds. None if it is unknown, or if a thousand times as many examples would not be enough.
+        same seeds. None if it is unknown or already shown, or if a thousand times as many examples would not be enough.
         """
         if not self.spread.known:
             return None
         hardest = max([self.over_guess, *self.over_floors], key=lambda each: each.p_beyond(1))
+        if hardest.above():
+            return None
         seeds = self.spread.seeds if self.spread.seeded else 1
         of_examples = hardest.variance * hardest.shares["examples"]
         of_rows = hardest.variance * hardest.shares["rows"]
@@ -160,11 +162,11 @@ class Claim(NamedTuple):
 
     def bound(self, level: float = LEVEL) -> float:
         """Return the one-sided upper bound of what is lost, in multiples of the margin; it may be infinite."""
-        bound = self.effect.reliance(level).bound
-        if self.margin.in_points:
-            skilled = self.effect.over_guess.above(level)
-            bound = self.effect.lost(level).bound if skilled else math.inf
-        return bound / self.margin.size
+        if not self.margin.in_points:
+            return self.effect.reliance(level).bound / self.margin.size
+        if not self.effect.over_guess.above(level):
+            return math.inf
+        return self.effect.lost(level).bound / self.margin.size
 
     @property
     def p(self) -> float:
@@ -213,10 +215,11 @@ def _effects_on(terms: Terms) -> list[Effect] | None:
     if spread is None:
         return None
     effects = []
-    for place, (_, settings) in zip(spread.tasks, chain(*by_corpus.values()), strict=True):
+    for place, (sample, settings) in zip(spread.tasks, chain(*by_corpus.values()), strict=True):
         # the best guess comes first, then the original
         names = [None, *dict.fromkeys(settings)]
-        minuses = [None, settings[-1], *settings[1:-1]]
+        floors = [None if floor in sample.guesses else floor for floor in sample.floor_settings]
+        minuses = [None, settings[-1], *floors]
         coefficients = np.zeros((len(minuses), len(spread.means)))
         for row, name in zip(coefficients, minuses, strict=True):
             row[place.start + names.index(ORIGINALS)] += 1

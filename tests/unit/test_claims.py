@@ -157,10 +157,11 @@ def test_points_and_nats_have_margins_of_their_own_in_one_claim():
 
 
 def test_few_clusters_at_stake_are_named_next_to_the_claim():
-    """A margin of 0.06 is worth 2.7 of 40 clusters, if 0.9 of the answers are right."""
+    """A margin of 0.06 is worth 2.7 of 40 clusters, if 0.9 of the answers are right; points need no floor."""
     clustered = measured("a")
-    clustered = replace(clustered, items=clustered.items.assign(cluster=np.arange(EXAMPLES) // 10))
-    warning = "Few clusters: the margin is worth about 2.7 of 40 on A; with fewer than 3, up to 12%"
+    items = clustered.items.assign(cluster=np.arange(EXAMPLES) // 10)
+    clustered = replace(clustered, items=items, floors=())
+    warning = "Few clusters: the margin is worth about 2.7 of 40 on A; where it was worth 1.6, 12%"
     assert warning in " ".join(concluded([clustered], "6 points")[1]["sentences"])
     for tasks, margin in (([clustered], "7 points"), ([measured("a")], "6 points")):
         assert "Few clusters" not in " ".join(concluded(tasks, margin)[1]["sentences"])

@@ -153,13 +153,15 @@ def test_a_blind_guess_replaces_a_floor_of_a_head_that_does_worse(
     floors, floor, reliance, scores, guess
 ):
     nats = {ORIGINALS: np.full(101, 3.0), ZEROS: np.full(101, 9.0), IDENTITY: np.full(101, 3.5)}
-    nats[REPLACED] = np.full(101, 3.25) + np.linspace(-0.1, 0.1, 101)
+    nats[REPLACED] = 3.25 + np.linspace(-0.1, 0.1, 101)
     measured = texts(nats, np.full(101, 7), floors=floors)
     sample = measured.sample("log_likelihood", np.ones(7 * 101, bool))
     assert sample.guesses == ({Setting(*ZEROS)} if "zeros" in floors else set())
     assert sample.floor == (floor and pytest.approx(floor))
     if floors:
         assert effect_of(sample, Setting(*REPLACED)).reliance().mean == pytest.approx(reliance)
+        # as a constant, it loses what its own scores say
+        assert effect_of(sample, Setting(*ZEROS)).lost().mean == pytest.approx(6)
     measured = replace(
         measured, values=measured.values | {"kl": np.zeros_like(measured.values["loss"])}
     )

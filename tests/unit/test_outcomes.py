@@ -32,10 +32,7 @@ def finished_words(folder, predicted, cluster=None, metric="entity_f1"):
             "name": "words",
             "run": {"models": ["m"], "tasks": ["t"], "fractions": ["1"], "seeds": [1, 2]},
             "models": {"m": {"path": "m"}},
-            "corpora": {
-                "c": {"files": files, "words": "w", "slots": 9}
-                | ({"cluster": cluster} if cluster else {})
-            },
+            "corpora": {"c": {"files": files, "words": "w", "slots": 9, "cluster": cluster}},
             "tasks": {
                 "t": {"corpus": "c", "label": "l", "subset": "s", "metric": metric} | TRAINING
             },

@@ -23,8 +23,8 @@ RESULTS = ["order", "draws", "difference", "as_good", "p"]
 def orders_of(runs: pd.DataFrame) -> pd.DataFrame:
     """Compare the learned orders in a table of runs with random ones, for each model, task and constant.
 
-    The score of an order is its mean over probe seeds and over the numbers of replaced heads that all compared orders
-    have. There are the `difference` between the mean scores of both kinds of orders, the number of random orders
+    The score of an order is its mean over probe seeds and over the numbers of replaced heads that it and the random
+    orders have. There are the `difference` between the mean scores of both kinds of orders, the number of random orders
     (`draws`), and how often a random order scores at least as high as a learned one (`as_good`). `p` is that of the
     learned order with the first seed, which is exchangeable with random orders if it knows nothing of the task. With
     few draws, it is null.
@@ -33,18 +33,19 @@ def orders_of(runs: pd.DataFrame) -> pd.DataFrame:
     rows = rows[is_main(rows) & rows["order"].isin([*LEARNED, RANDOM])]
     records = []
     for keys, of_task in rows.groupby(COLUMNS, sort=False):
-        by_number = of_task.pivot_table("score", ["order", "draw"], "fraction")
-        scores = by_number.dropna(axis="columns").mean(axis="columns")
-        by_order = {order: of_order.to_numpy() for order, of_order in scores.groupby("order")}
-        drawn = by_order.pop(RANDOM, None)
+        # not sorted, so the first seed stays the first
+        by_number = of_task.pivot_table("score", ["order", "draw"], "fraction", sort=False)
         for order in LEARNED:
-            if order not in by_order or drawn is None:
+            both = by_number[by_number.index.isin([order, RANDOM], level="order")]
+            scores = both.dropna(axis="columns").mean(axis="columns").dropna().groupby("order")
+            if scores.ngroups < 2:
                 continue
-            learned = by_order[order]
+            learned, drawn = (scores.get_group(name).to_numpy() for name in (order, RANDOM))
             as_good = drawn >= learned[:, None] - ROUNDING
-            difference = learned.mean() - drawn.mean()
             # the learned order is one of the exchangeable ones, so p is never 0
             p = (1 + as_good[0].sum()) / (1 + len(drawn))
-            p = p if len(drawn) >= FEWEST_DRAWS else math.nan
+            if len(drawn) < FEWEST_DRAWS:
+                p = math.nan
+            difference = learned.mean() - drawn.mean()
             records.append((*keys, order, len(drawn), difference, as_good.mean(), p))
     return pd.DataFrame(records, columns=[*COLUMNS, *RESULTS])

@@ -170,21 +170,14 @@ def test_the_alternative_text_has_the_ends_and_floors_of_curves():
     )
 
 
-def drops_of(*points):
-    names = ("model", "constant", "mean_original", "mean_relative_drop")
-    values = [
-        dict.fromkeys(DROP_COLUMNS) | dict(zip(names, point, strict=True)) for point in points
-    ]
-    return drop_figure(pd.DataFrame(values))[0]
-
-
 def test_every_model_with_a_drop_is_a_point(tmp_path):
+    names = ["model", "constant", "mean_original", "mean_relative_drop"]
     points = [
         ("first", "average", 0.8, 0.1),
         ("second", "average", 0.8, 0.1),
         ("third", "average", 0.7, None),
     ]
-    figure = drops_of(*points)
+    figure, _ = drop_figure(pd.DataFrame(points, columns=names).reindex(columns=DROP_COLUMNS))
     assert ">No drop is defined for third.<" in save(tmp_path, figure)
     shown = {point["text"]: point["mean_relative_drop"] for point in drawn(figure)}
     assert shown == {"first": 0.1, "second": 0.1}

@@ -90,9 +90,9 @@ def test_over_corpora_the_variance_between_samples_is_without_that_of_their_seed
     assert min(of_seeds) > 0
     plain = Spread.over([[PseudoValues(each)] for each in values])
     sampled = [
-        PseudoValues(*each, resampled=rows) for *each, rows in zip(values, drawn, strict=True)
+        [PseudoValues(each, resampled=rows)] for each, rows in zip(values, drawn, strict=True)
     ]
-    both = Spread.over([[table] for table in sampled])
+    both = Spread.over(sampled)
     for weights, expected in (
         ([1, -1, 1, -1], sum(of_rows) - sum(of_seeds)),
         ([1, -1, 0, 0], of_rows[0]),  # of a single corpus, nothing is subtracted

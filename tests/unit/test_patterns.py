@@ -135,7 +135,7 @@ def test_numbers_are_those_by_hand(head, examples, expected):
 @pytest.mark.parametrize(
     ("special", "examples", "message"),
     [
-        ([], [[0, 1, 12]], "give each once"),
+        ([0, 0], [[0, 1, 12]], "give each once"),
         ([0, 11], [[0, 1, 12]], r"slots are \[0, 11\].*\(3 of 13, from 0 to 12\)"),
         (SPECIAL, [], "over no token"),
     ],

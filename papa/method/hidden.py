@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -98,7 +98,7 @@ class HiddenWriter:
         `half` is float16 `[token, L+1, hidden]`, or what `scaled` returns.
         """
         for content, place, row in _parts(half.contiguous(), group, first_token, examples):
-            _write_all(self._file.fileno(), content, place)
+            _moved(os.pwritev, self._file.fileno(), content, place)
             self._checksums[row] = zlib.crc32(content)
             self._written[row] = True
 
@@ -109,7 +109,7 @@ class HiddenWriter:
         checksums = self._checksums.tobytes()
         text = sealed({**self._index, "checksums": hashing(checksums).hexdigest()}, record).encode()
         end = checksums + text + len(text).to_bytes(8, "little")
-        _write_all(self._file.fileno(), memoryview(end), states_bytes(self._index))
+        _moved(os.pwritev, self._file.fileno(), memoryview(end), states_bytes(self._index))
 
 
 @contextmanager
@@ -168,7 +168,7 @@ class StoredStates:
         first_token = self._first_tokens[tokens.split]
         for content, place, row in _parts(half, tokens, first_token, examples):
             # straight into the memory of the tensor, without a copy
-            if os.preadv(self._file.fileno(), [content], place) != len(content):
+            if not _moved(os.preadv, self._file.fileno(), content, place):
                 raise damaged(self._path, "ends too early")
             if not self._checked[row]:
                 if zlib.crc32(content) != self._checksums[row]:
@@ -215,9 +215,9 @@ def read_index(path: PathLike) -> tuple[Index, np.ndarray]:
     return facts, np.frombuffer(content, dtype="<u4")
 
 
-def _write_all(descriptor: int, content: memoryview, offset: int) -> None:
-    """Write all of `content`; a single `os.pwrite` may write less if the disk is nearly full."""
-    while content:
-        written = os.pwrite(descriptor, content, offset)
-        content = content[written:]
-        offset = offset + written
+def _moved(call: Callable[..., int], descriptor: int, content: memoryview, offset: int) -> bool:
+    """Read or write all of `content`, of which a single call may move less, such as 2 GB; false if the file ends."""
+    while content and (moved := call(descriptor, [content], offset)):
+        content = content[moved:]
+        offset += moved
+    return not content

@@ -67,20 +67,18 @@ def without_work(output: str) -> str:
 
 def run(batch: JobBatch, folder: PathLike) -> str:
     """Make the files of a batch, and return the line that its stage reports."""
-    jobs = list(batch.lacking)
     if batch.rule == Report.stage:
         # only here, because other jobs need neither pandas nor altair
         from papa.results.finished import Finished
         from papa.results.report import write_report
 
-        return write_report(jobs[0], Finished.of_plan(read_plan(folder), folder))
-    if not batch.forced:
-        # since the plan was written, another run, or an attempt that was killed, may have made some
-        jobs = [job for job in jobs if not os.path.exists(job.output)]
+        return write_report(batch.lacking[0], Finished.of_plan(read_plan(folder), folder))
+    # since the plan was written, another run, or an attempt that was killed, may have made some
+    jobs = [job for job in batch.lacking if batch.forced or not os.path.exists(job.output)]
     line = function_of(batch.rule)(jobs) if jobs else "another run has made it"
     if batch.marker:
         _mark(batch.marker)
-    for states in states_read(jobs):
+    for states in states_read(batch.lacking):
         readers = read_job(folder, key_in(states))  # a new run may have begun, with more readers
         if readers and all(map(os.path.exists, readers["readers"])):
             # the job of another reader may delete them at the same time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import TypeAlias
 
 import torch
@@ -117,14 +118,13 @@ def _values(tokens: Tokens, labels: LabelValues) -> list[str | int]:
         if int((token_labels != IGNORED).sum()) < int((labels != IGNORED).sum()):
             raise InputError("Some slots without a token have labels; give -100 for these slots.")
         return token_labels.tolist()
-    # tolist also converts NumPy's integers, which are no int
     listed: list[str | int] = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     if len(listed) != len(tokens):
         raise InputError(
             f"There are {len(tokens)} {tokens.split} examples and {len(listed)} labels; give one each."
         )
     texts = all(isinstance(label, str) for label in listed)
-    wrong = [label for label in listed if not isinstance(label, int) or label == IGNORED]
+    wrong = [label for label in listed if not isinstance(label, Integral) or label == IGNORED]
     if wrong and not texts:
         raise InputError(
             "Labels must be texts or whole numbers, one per example, or whole numbers in a tensor [example, slot]; "

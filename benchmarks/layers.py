@@ -1,6 +1,7 @@
-"""Write the lists of heads with which each layer's heads are replaced alone, for config/gemma.yaml.
+"""Write the lists of heads with which the heads of each layer are replaced alone.
 
-    python benchmarks/layers.py LAYERS HEADS FULL ...    # Gemma 3 270M: 18 4 5 11 17
+    python benchmarks/layers.py LAYERS HEADS FULL ...    # config/gemma.yaml: 18 4 5 11 17
+    python benchmarks/layers.py 12 12    # config/mpnet-layers.yaml, in another folder
 
 Writes layers/layer-N.csv, which lists the heads of all other layers. Heads that are not listed are replaced first, so
 with a fraction of (LAYERS - 1)/LAYERS exactly those of layer N are replaced. Likewise, layers/full.csv lists the heads

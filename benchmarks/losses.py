@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-from papa.config.measures import pseudo_values
 from papa.files import read_facts, read_table
 from papa.results.outcomes import (
     ALL,
@@ -39,8 +38,7 @@ def drawn_from(sample: Sample, units: np.ndarray) -> Sample:
     return replace(
         sample,
         counts=counts,
-        values=pseudo_values(sample.metric, counts),
-        trivial_values=sample.trivial_values[units],
+        trivial_counts=by_cluster(sample.trivial_counts, sample.clusters)[:, units],
         units=None,
         clusters=None,
     )

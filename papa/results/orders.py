@@ -12,8 +12,8 @@ from papa.results.summary import is_main
 
 LEARNED = ("lambda", "gradient")
 """The orders that are compared with random ones."""
-FEWEST_DRAWS = 20
-"""The smallest number of random orders with which a p value can be below 5%."""
+FEWEST_DRAWS = 19
+"""The smallest number of random orders with which a p value can be 5%."""
 ROUNDING = 1e-12
 """Scores that differ by less are equal."""
 COLUMNS = ["model", "title", "constant", "metric"]
@@ -23,7 +23,7 @@ RESULTS = ["order", "draws", "difference", "as_good", "p"]
 def orders_of(runs: pd.DataFrame) -> pd.DataFrame:
     """Compare the learned orders in a table of runs with random ones, for each model, task and constant.
 
-    The score of an order is its mean over probe seeds and over the numbers of replaced heads that it and the random
+    The score of an order is its mean over the probe seeds and the numbers of replaced heads that it and the random
     orders have. There are the `difference` between the mean scores of both kinds of orders, the number of random orders
     (`draws`), and how often a random order scores at least as high as a learned one (`as_good`). `p` is that of the
     learned order with the first seed, which is exchangeable with random orders if it knows nothing of the task. With
@@ -34,7 +34,9 @@ def orders_of(runs: pd.DataFrame) -> pd.DataFrame:
     records = []
     for keys, of_task in rows.groupby(COLUMNS, sort=False):
         # not sorted, so the first seed stays the first
-        by_number = of_task.pivot_table("score", ["order", "draw"], "fraction", sort=False)
+        by_number = of_task.pivot_table(
+            "score", ["order", "draw"], ["fraction", "seed"], sort=False
+        )
         for order in LEARNED:
             both = by_number[by_number.index.isin([order, RANDOM], level="order")]
             scores = both.dropna(axis="columns").mean(axis="columns").dropna().groupby("order")

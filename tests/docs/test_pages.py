@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from datetime import date
 from urllib.parse import unquote
 
 import pytest
@@ -116,8 +115,13 @@ def test_numbers_with_intervals_are_those_that_were_measured(page):
 
 def test_tokens_on_the_page_of_decoders_are_those_that_were_measured():
     table = "docs/measured/gemma_128/tables/tokens_without_unk.md"
-    slots = ["slots 0 to 31", "slots 96 to 127"]
-    for part in ["new in the text", "occurred before", "complete a repeated pair", *slots]:
+    for part in (
+        "new in the text",
+        "occurred before",
+        "complete a repeated pair",
+        "slots 0 to 31",
+        "slots 96 to 127",
+    ):
         _, _, _, _, *scores, _, reliance = cells(table, part)
         assert cells("docs/decoders.md", part) == [part, *scores, reliance]
 
@@ -194,11 +198,6 @@ def test_one_version_everywhere():
         r"^## \[Unreleased\]\n\nThis will be ([0-9.]+)\. ", text_of("CHANGELOG.md"), re.MULTILINE
     )
     assert papa.__version__ == (f"{unreleased[1]}.dev0" if unreleased else released[1])
-    if not unreleased:
-        assert (
-            str(citation["date-released"])
-            == released[2]
-            == date.fromisoformat(released[2]).isoformat()
-        )
+    assert unreleased or str(citation["date-released"]) == released[2]
     assert citation["license"] == project["license"]
     assert all(reference["doi"] in text_of("README.md") for reference in citation["references"])

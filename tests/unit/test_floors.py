@@ -162,9 +162,7 @@ def test_a_blind_guess_replaces_a_floor_of_a_head_that_does_worse(
         assert effect_of(sample, Setting(*REPLACED)).reliance().mean == pytest.approx(reliance)
         # as a constant, it loses what its own scores say
         assert effect_of(sample, Setting(*ZEROS)).lost().mean == pytest.approx(6)
-    measured = replace(
-        measured, values=measured.values | {"kl": np.zeros_like(measured.values["loss"])}
-    )
+    measured.values["kl"] = np.zeros_like(measured.values["loss"])
     [row] = tasks_of(grid_view(), summary_of([measured]), samples_of([measured]), ("10%",)).to_dict(
         "records"
     )

@@ -44,10 +44,10 @@ def finished_words(folder, predicted, cluster=None, metric="entity_f1"):
         "row": [0, 1, 0, 1, 2],
         "words": WORDS,
         "label t": GOLD,
+        "subset t": marks,
     }
-    columns |= {"subset t": marks} | (
-        {"cluster": [0, 0, 3, 4, 5]} if isinstance(cluster, str) else {}
-    )
+    if isinstance(cluster, str):
+        columns["cluster"] = [0, 0, 3, 4, 5]
     table = folder / "c.parquet"
     write_table(
         pa.table(columns), table, {"labels": {"t": {"names": NAMES, "train_counts": [5, 2, 1]}}}

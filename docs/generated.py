@@ -351,24 +351,39 @@ def layers() -> str:
     """Draw what Gemma loses with averages in one layer, without <unk>."""
     cells = _cells("measured/gemma_layers/tables/tokens.md", "| layer-0 |")
     rows = [row for row in cells if row[0].startswith("layer-")]
-    panels = []
-    for column, title in KINDS.items():
-        measured = [list(map(float, re.findall(NUMBERS, row[column]))) for row in rows]
-        table = pd.DataFrame(measured, columns=["lost", "low", "high"])
-        table["layer"] = table.index
-        table["sees"] = [
-            "whole text" if layer in FULL else "window of 512 tokens" for layer in table.index
-        ]
-        color = alt.Color("sees:N", scale=alt.Scale(range=list(COLORS[1::-1])), title="layer sees")
-        lost = alt.Y("lost:Q", title="nats lost", axis=alt.Axis(grid=False, tickCount=5))
-        base = alt.Chart(inline(table)).encode(
-            x=alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0, ticks=False))
-        )
-        bars = base.mark_bar(size=9).encode(y=lost, color=color)
-        intervals = base.mark_rule(strokeWidth=1.2).encode(y="low:Q", y2="high:Q")
-        panels.append(alt.layer(bars, intervals).properties(width=330, height=130, title=title))
+    sees = ["whole text" if layer in FULL else "window of 512 tokens" for layer in range(len(rows))]
+    color = alt.Color("sees:N", scale=alt.Scale(range=list(COLORS[1::-1])), title="layer sees")
+    panels = [
+        _by_layer([row[column] for row in rows], sees, color, "nats lost").properties(title=title)
+        for column, title in KINDS.items()
+    ]
     both = alt.hconcat(*panels, spacing=24).resolve_scale(y="shared")
     return vlc.vegalite_to_svg(styled(both).to_json())
+
+
+def encoder_layers() -> str:
+    """Draw what MPNet loses for NER with averages in one layer."""
+    rows = _cells("measured/mpnet_layers/tables/claims.md", "| list layer 0 | NER")
+    lost = [lost for _, _, _, lost, *_ in rows]
+    chart = _by_layer(lost, ["the whole text"] * len(lost), alt.value(COLORS[0]), "points lost")
+    return vlc.vegalite_to_svg(styled(chart).to_json())
+
+
+def _by_layer(
+    lost: list[str], sees: list[str], color: alt.Color | alt.Value, unit: str
+) -> alt.LayerChart:
+    """A bar for what each layer loses, with its interval; its colour may tell what the layer sees."""
+    measured = [list(map(float, re.findall(NUMBERS, cell))) for cell in lost]
+    table = pd.DataFrame(measured, columns=["lost", "low", "high"])
+    table = table.assign(layer=table.index, sees=sees)
+    base = alt.Chart(inline(table)).encode(
+        x=alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0, ticks=False))
+    )
+    height = alt.Y("lost:Q", title=unit, axis=alt.Axis(grid=False, tickCount=5))
+    bars = base.mark_bar(size=9).encode(y=height, color=color)
+    intervals = base.mark_rule(strokeWidth=1.2).encode(y="low:Q", y2="high:Q")
+    drawn: alt.LayerChart = alt.layer(bars, intervals).properties(width=330, height=130)
+    return drawn
 
 
 IDEA = "figures/idea.svg"
@@ -508,6 +523,7 @@ PAGES = {
     IDEA: lambda: with_part(IDEA, "reliance", measured_part()),
     "figures/points.svg": points,
     "figures/layers.svg": layers,
+    "figures/mpnet-layers.svg": encoder_layers,
 }
 
 if __name__ == "__main__":

@@ -77,14 +77,12 @@ def patterns_of(averages: AnyJob, heads: Sequence[tuple[int, int]] | None = None
     corpus = averages.about["corpus"]
     constants = Constants.load(averages.output)
     layers, per_layer = constants.sum.shape[:2]
-    shown = [head for head in heads or PAPER_HEADS if head[0] < layers and head[1] < per_layer] or [
-        (0, 0)
-    ]
+    shown = [head for head in heads or PAPER_HEADS if head[0] < layers and head[1] < per_layer]
+    shown = shown or [(0, 0)]
     special = special_slots_of(averages.reads["tokens"])
     rows = pd.DataFrame(measure_patterns(constants, special), dtype=object)
     shares = [{"layer": str(layer)} | _shares(layered) for layer, layered in rows.groupby("layer")]
     of_all = _shares(rows)
-    cells = rows.map(_cell).rename(columns=lambda name: name.replace("_", " "))
     in_words = ", ".join(f"{share} {words}" for words, share in of_all.items())
     by_layer = pd.DataFrame([*shares, {"layer": "all"} | of_all])
     return Section(
@@ -94,7 +92,7 @@ def patterns_of(averages: AnyJob, heads: Sequence[tuple[int, int]] | None = None
         COLUMNS,
         [
             Table("Share of heads", by_layer, 1, rules=(len(shares),)),
-            Table("Heads", cells, 2),
+            Table("Heads", rows.map(_cell).rename(columns=lambda name: name.replace("_", " ")), 2),
         ],
         NOTE,
         {"examples": constants.examples, "special": special, "thresholds": THRESHOLDS},

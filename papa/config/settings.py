@@ -543,7 +543,7 @@ class Patterns(Block):
     tasks: Texts
     """tasks whose average attention is shown; each must be a task that is run"""
     heads: Annotated[tuple[Head, ...] | None, NonEmpty, unit("layer, head")] = None
-    """heads to draw, [layer, head] each, counted from 0 (default: those of the paper); a model may lack some"""
+    """heads to draw, [layer, head] each, counted from 0 (default: those of the paper), if the model has them"""
 
 
 class Config(Block):

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from papa import __version__
-from papa.commands.options import Options, with_options
+from papa.commands.options import Options, option, with_options
 from papa.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-TRAIN = typer.Option(metavar="FILE", help="Training texts: Parquet, JSONL, CSV, TSV, CoNLL, text.")
+TRAIN = option("FILE", "Training texts: Parquet, JSONL, CSV, TSV, CoNLL, text.")
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result only, as JSON.")]
 
 
@@ -102,9 +102,9 @@ def init(
     ] = Path("papa.yaml"),
     model: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODEL",
-            help="An encoder or a decoder: a hub id, a folder or an installed package.",
+        option(
+            "MODEL",
+            "An encoder or a decoder: a hub id, a folder or an installed package.",
         ),
     ] = None,
     train: Annotated[Path | None, TRAIN] = None,
@@ -160,9 +160,7 @@ def run(
     cores: Cores = None,
     workflow_profile: Annotated[
         str,
-        typer.Option(
-            metavar="PROFILE", help="A profile of papa (default, gpu, slurm), or a folder."
-        ),
+        option("PROFILE", "A profile of papa (default, gpu, slurm), or a folder."),
     ] = "default",
 ) -> None:
     """Run a config, or resume it. Results go to results/NAME/ in the current folder.
@@ -219,9 +217,9 @@ def plan(
     config: Annotated[Path, typer.Argument(help="A config, as for `papa run`.")],
     hub_mirror: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="A folder with models and data; replaces the config's `hub_mirror`.",
+        option(
+            "FOLDER",
+            "A folder with models and data; replaces the config's `hub_mirror`.",
         ),
     ] = None,
     changes: Changes = None,
@@ -260,10 +258,10 @@ def _prune(results: Path) -> None:
     for path, size in unwanted.items():
         typer.echo(f"{path}  {format_bytes(size)}")
     total = f"{count(len(unwanted), 'file')} that no study needs, {format_bytes(sum(unwanted.values()))}"
-    if unwanted and typer.confirm(f"{total}; delete?"):
-        prune(results, list(unwanted))
-    elif not unwanted:
+    if not unwanted:
         typer.echo("Every file is needed.")
+    elif typer.confirm(f"{total}; delete?"):
+        prune(results, unwanted)
 
 
 @app.command(
@@ -284,9 +282,7 @@ def inspect(
     ],
     kept: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER", help="For results: write the kept heads of each order as CSV."
-        ),
+        option("FOLDER", "For results: write the kept heads of each order as CSV."),
     ] = None,
     fraction: Annotated[
         str, typer.Option(help="With --kept: share of heads that keep their attention.")
@@ -347,9 +343,9 @@ def compare(
     b: Annotated[Path, typer.Argument(metavar="B", help="Another results folder.")],
     margin: Annotated[
         str | None,
-        typer.Option(
-            metavar="MARGIN",
-            help="δ: a share of attention's contribution to a task in A, such as 5%, or points of its metric, such as "
+        option(
+            "MARGIN",
+            "δ: a share of attention's contribution to a task in A, such as 5%, or points of its metric, such as "
             "'1 point'; the default is the margin in A's config.",
         ),
     ] = None,
@@ -382,9 +378,7 @@ def measure(
     train: Annotated[Path, TRAIN],
     *,
     given: Options,
-    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for all results.")] = Path(
-        "results/study"
-    ),
+    folder: Annotated[Path, option("FOLDER", "Folder for all results.")] = Path("results/study"),
     as_json: AsJson = False,
 ) -> None:
     """Measure one model on one data set without the workflow: from texts to the HTML report, in one process.

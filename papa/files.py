@@ -177,6 +177,12 @@ def _is_running(process: str) -> bool:
     return True
 
 
+def check_file(path: PathLike) -> None:
+    """Raise `InputError` if there is no file at this path."""
+    if not os.path.isfile(path):
+        raise InputError(f"There is no file {path} (relative paths start from {Path.cwd()}).")
+
+
 @contextmanager
 def reading(path: PathLike, form: str, *damage: type[Exception]) -> Iterator[None]:
     """Explain the errors of a `with` block that reads `path`; `form` names its content, such as "a papa table".
@@ -405,7 +411,7 @@ def read_tensors(path: PathLike) -> tuple[dict[str, Tensor], Json]:
     with reading(path, "safetensors", SafetensorError, ValueError, AttributeError):
         tensors = load(Path(path).read_bytes())
         text = _text_in_tensors(path)
-    return tensors, dict(unsealed(path, text, _parts_of_tensors(tensors)).facts)
+    return tensors, unsealed(path, text, _parts_of_tensors(tensors)).facts
 
 
 def text_at_end(file: BinaryIO) -> bytes:
@@ -492,9 +498,9 @@ def unsealed(path: PathLike, text: str | bytes | None, parts: Iterable[bytes] = 
         problem = "has no record of how it was made: it is damaged or not papa's"
         raise damaged(path, problem) from error
     named = KEYED.search(Path(path).stem)
+    key = provenance.record.key if provenance.record else "none"
     # a file that was copied over another is intact, but has other content than its name says
-    if named and not (provenance.record and provenance.record.key.startswith(named[1])):
-        key = provenance.record.key if provenance.record else "none"
+    if named and not key.startswith(named[1]):
         raise damaged(path, f"contains the artefact with the key {key}")
     if provenance.digest != digest_of_json(provenance.facts, parts):
         raise damaged(path, "is damaged (it has changed since it was written)")

@@ -20,7 +20,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from papa.config.measures import Target, target_of
+from papa.config.measures import TARGETS, Target
 from papa.config.settings import Machine, Task
 from papa.errors import InputError
 from papa.files import KEY_DIGITS, KEYED, Json, PathLike, Record
@@ -124,7 +124,7 @@ class OfTask(Settings):
     @property
     def target(self) -> Target:
         """The target that a model has to predict."""
-        return target_of(self.kind)
+        return TARGETS[self.kind]
 
 
 class LearnLambda(OfTask):

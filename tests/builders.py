@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from papa.results.claims import claims_of, conclusion_of, samples_of, tasks_of
 from papa.results.grids import GRID_COLUMNS
-from papa.results.outcomes import RUN_KEYS, Setting, TaskOutcomes
+from papa.results.outcomes import ALL, RUN_KEYS, Setting, TaskOutcomes
 from papa.results.reliance import effects_of
 from papa.results.scores import collect_runs
 from papa.results.summary import SUMMARY_COLUMNS
@@ -86,6 +86,11 @@ def texts(losses, tokens, guess=4.0, **fields):
         pd.DataFrame(about),
         **{"metric": "log_likelihood", "first_seed": 0} | fields,
     )
+
+
+def sample_of(outcomes, metric="accuracy"):
+    """The sample of all validation items."""
+    return outcomes.sample(metric, outcomes.subsets()[ALL])
 
 
 def run_record(task="t", fraction="1", seed=1, **fields):

@@ -145,9 +145,9 @@ def write_results(folder, skills=SKILLS, **changes):
         elif job.stage == "average":
             averages().save(job.output, job.record)
         elif about.get("order") == "gradient" and job.stage == "learn_lambda":
-            write_table(head_rows(_weights(8 + about["seed"])), job.output, {}, job.record)
+            write_table(head_rows(all_learned(8 + about["seed"])), job.output, {}, job.record)
         elif job.stage == "learn_lambda":
-            weights = _weights(about["seed"])
+            weights = all_learned(about["seed"])
             write_table(
                 head_rows([1 - weight for weight in weights], weights),
                 job.output,
@@ -187,7 +187,7 @@ def learned(seed, head):
     return 0.5 + (swap - LAYERS * HEADS // 2) / 1000
 
 
-def _weights(seed):
+def all_learned(seed):
     return [learned(seed, head) for head in range(LAYERS * HEADS)]
 
 

@@ -122,6 +122,12 @@ def in_python(code, *arguments, folder=None, **environment):
     return subprocess.run(**process, cwd=folder, capture_output=True, timeout=120)
 
 
+def succeeded(process):
+    """A finished process, after an assertion that it succeeded."""
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process
+
+
 def on_a_terminal(command, **settings):
     """Run a command on a terminal; returns all that the terminal receives, and the exit code."""
     ours, theirs = pty.openpty()
@@ -176,9 +182,7 @@ class Copy:
         )
 
     def run(self, *arguments):
-        process = self.snakemake(*arguments)
-        assert process.returncode == 0, process.stdout + process.stderr
-        return process
+        return succeeded(self.snakemake(*arguments))
 
     def compute(self, config):
         """Compute all results of a config in this process, and return the results folder.
@@ -222,9 +226,8 @@ class Copy:
         """Return how many jobs of each rule a dry run of `config` plans, without the total and the target rule."""
         if config is not None:
             arguments = ("--configfile", self.write(config, "edited.yaml"), *arguments)
-        process = self.snakemake("-n", "--quiet", "rules", *arguments)
+        process = self.run("-n", "--quiet", "rules", *arguments)
         output = process.stdout + process.stderr
-        assert process.returncode == 0, output
         if "Job stats:" not in output:
             return {}
         table = output.split("Job stats:")[1].split("\n\n")[0]

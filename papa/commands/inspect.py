@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from rich.console import Console
 
 from papa.errors import DamagedArtefact, InputError, format_bytes
 from papa.files import (
+    check_file,
     checkpoint_of,
     opened_table,
     read_json,
@@ -35,8 +36,7 @@ def inspect(path: Path) -> dict[str, Any]:
     Raises:
         InputError: the file does not exist, or is not of a kind that papa writes.
     """
-    if not path.is_file():
-        raise InputError(f"There is no file {path} (relative paths start from {Path.cwd()}).")
+    check_file(path)
     if path.suffix not in READERS:
         raise InputError(
             f"papa cannot show {path}; it shows its files whose names end in {', '.join(READERS)}."
@@ -59,8 +59,8 @@ def inspect(path: Path) -> dict[str, Any]:
         "path": str(path),
         "what": " ".join((stage.__doc__ or "").split(".")[0].split()) if stage else "papa file",
         "made": made,
-        "inputs": dict(record.inputs) if record else {},
-        "packages": dict(provenance.packages) if provenance else {},
+        "inputs": record.inputs if record else {},
+        "packages": provenance.packages if provenance else {},
         "bytes": path.stat().st_size,
         "intact": damage is None,
         "damage": damage,
@@ -162,14 +162,13 @@ def _is_gone(entry: Mapping[str, str]) -> bool:
     return False
 
 
-def prune(results: Path, unwanted: Sequence[Path]) -> None:
+def prune(results: Path, unwanted: Iterable[Path]) -> None:
     """Delete those of these files that are still unneeded; raise `InputError` if a run holds the cache."""
     taken = f"A run holds {results / 'cache'}; wait until it has ended."
     # runs share this lock, so it is free only if none reads or writes the cache
     with os.fdopen(locked(results / "cache", fcntl.LOCK_EX, taken)):
-        for path in unneeded(results).keys() & set(
-            unwanted
-        ):  # a run may have ended since they were listed
+        # a run may have ended since they were listed
+        for path in unneeded(results).keys() & unwanted:
             path.unlink(missing_ok=True)
 
 

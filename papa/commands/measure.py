@@ -107,7 +107,7 @@ def measure(
             f"measure has no {min(unknown)}; it has {', '.join(MeasureOptions.__annotations__)}."
         )
     temporary = tempfile.TemporaryDirectory(prefix="papa-") if folder is None else None
-    results = Path(temporary.name if temporary else os.fspath(folder or "")).absolute()
+    results = Path(temporary.name if temporary else folder or "").absolute()
     if isinstance(model, str):
         named(model)  # a wrong name fails before texts are read
     data = _data_of(train, labels, validation, results / "data", options)

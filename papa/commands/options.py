@@ -14,31 +14,36 @@ import typer
 from papa.errors import InputError
 
 
+def option(metavar: str, text: str) -> Any:
+    """Return an option with a value, which its help `text` calls `metavar`."""
+    return typer.Option(metavar=metavar, help=text)
+
+
 @dataclass(frozen=True)
 class Options:
     """The options that `papa init` and `papa measure` share: about texts, and settings that replace the chosen ones."""
 
     validation: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Validation texts; by default the file beside it with validation, valid, val, dev or test in place of "
+        option(
+            "FILE",
+            "Validation texts; by default the file beside it with validation, valid, val, dev or test in place of "
             "train in its name.",
         ),
     ] = None
     column: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="ROLE=COLUMN",
-            help="A column by its role: first=, second= (for pairs) or label=; or only text=, for running text without "
+        option(
+            "ROLE=COLUMN",
+            "A column by its role: first=, second= (for pairs) or label=; or only text=, for running text without "
             "labels. papa chooses the others, or asks.",
         ),
     ] = None
     hold_out: Annotated[
         str | None,
-        typer.Option(
-            metavar="SHARE",
-            help="Hold out this share of the training texts for validation, such as 0.2.",
+        option(
+            "SHARE",
+            "Hold out this share of the training texts for validation, such as 0.2.",
         ),
     ] = None
     drop_empty: Annotated[
@@ -50,34 +55,28 @@ class Options:
     ] = False
     labels: Annotated[
         str | None,
-        typer.Option(
-            metavar="LIST",
-            help="The classes in order, such as --labels=-1,1; f1 is that of the second.",
+        option(
+            "LIST",
+            "The classes in order, such as --labels=-1,1; f1 is that of the second.",
         ),
     ] = None
     seeds: Annotated[
         str | None,
-        typer.Option(
-            metavar="LIST", help="Seeds of the probes, such as 1,2,3; the default is five."
-        ),
+        option("LIST", "Seeds of the probes, such as 1,2,3; the default is five."),
     ] = None
     fractions: Annotated[
         str | None,
-        typer.Option(
-            metavar="LIST", help="Shares of heads that keep their attention, such as 1,1/2,0."
-        ),
+        option("LIST", "Shares of heads that keep their attention, such as 1,1/2,0."),
     ] = None
     slots: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", help="Tokens per text; the default is enough for 99 of 100 texts."
-        ),
+        option("N", "Tokens per text; the default is enough for 99 of 100 texts."),
     ] = None
     order: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Order of heads, such as gradient, which is faster; the default is lambda.",
+        option(
+            "NAME",
+            "Order of heads, such as gradient, which is faster; the default is lambda.",
         ),
     ] = None
 
@@ -85,7 +84,7 @@ class Options:
     def columns(self) -> dict[str, str]:
         """The columns by role."""
         # at the first =, because a column's name may contain more
-        return dict(option.partition("=")[::2] for option in self.column or ())
+        return dict(each.partition("=")[::2] for each in self.column or ())
 
     @property
     def label_names(self) -> list[str] | None:

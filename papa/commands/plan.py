@@ -237,11 +237,10 @@ def _tokens_of(study: Plan, job: AnyJob) -> tuple[int, int]:
     facts = study.data(job.about["corpus"]).facts
     slots = _slots_of(study, job)
     rows = sum(facts["rows"].values())
-    words = {
-        split: size["words"] * TOKENS_PER_WORD + SPECIAL_TOKENS_PER_TEXT
+    number = sum(
+        facts["rows"][split] * min(size["words"] * TOKENS_PER_WORD + SPECIAL_TOKENS_PER_TEXT, slots)
         for split, size in facts["sizes"].items()
-    }
-    number = sum(facts["rows"][split] * min(length, slots) for split, length in words.items())
+    )
     known = bool(_sizes(study, job.about["model"]))
     return round(number) * known, max(round(number / max(rows, 1)), 1)
 

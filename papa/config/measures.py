@@ -326,14 +326,8 @@ NEXT = Target(
     decoder=True,
     right="position",
 )
-TARGETS = (NEXT, MASKED, WORD, TEXT)  # all kinds of tasks
-
-
-def target_of(name: str) -> Target:
-    """Return the kind of task with this name."""
-    return next(target for target in TARGETS if target.name == name)
-
-
+TARGETS = {target.name: target for target in (NEXT, MASKED, WORD, TEXT)}
+"""All kinds of tasks by name."""
 _OF_LOSSES: dict[str, Any] = {"low": -math.inf, "high": 0.0, "column": "loss", "log_scaled": True}
 _METRICS = (
     Measure("accuracy", "Accuracy", TEXT, counts=_right, score=_share),

@@ -357,8 +357,11 @@ def roles_of(columns: Columns, given: Roles) -> dict[str, str]:
     if len(columns.names) == 1 and given.keys() <= {"first"}:
         return {"first": columns.names[0]}
     usable = [name for name in columns.names if name and columns.names.count(name) == 1]
-    lists = [name for name in usable if columns.is_list(name)]
-    lists = [name for name in lists if isinstance(_values(columns, name)[0], str)]
+    lists = [
+        name
+        for name in usable
+        if columns.is_list(name) and isinstance(_values(columns, name)[0], str)
+    ]
     label = given.get("label") or _label(columns, usable, lists)
     roles = {role: given[role] for role in ("first", "second") if role in given}
     if columns.is_list(label):

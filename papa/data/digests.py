@@ -67,8 +67,10 @@ def _cached() -> dict[str, Entry]:
 
 
 def _cache(key: str, entry: Entry) -> None:
-    others = [(known, state) for known, state in _cached().items() if known != key]
-    newest = dict([*others, (key, entry)][-MAXIMUM_ENTRIES:])
+    entries = _cached()
+    entries.pop(key, None)
+    entries[key] = entry
+    newest = dict([*entries.items()][-MAXIMUM_ENTRIES:])
     with (
         suppress(OSError, ValueError),
         replacing(user_cache() / "digests.json") as temporary,

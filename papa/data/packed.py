@@ -78,9 +78,13 @@ class Packed:
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Packed:
-        tensors = (self.ids, self.slots, self.segments, self.lengths)
-        ids, slots, segments, lengths = map(change, tensors)
-        return Packed(ids, slots, segments, lengths, n=self.n)
+        return Packed(
+            change(self.ids),
+            change(self.slots),
+            change(self.segments),
+            change(self.lengths),
+            n=self.n,
+        )
 
     @classmethod
     def of(cls, inputs: Inputs, pad_id: int | None = None) -> Packed:

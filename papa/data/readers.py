@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from papa.config.settings import TO_PARQUET, readable
 from papa.data.columns import ONE_OBJECT_PER_ROW, Columns, Rows
 from papa.errors import InputError, count, first_line, listing
+from papa.files import check_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,8 +70,7 @@ def read_file(
         raise InputError(
             f"{path} is a folder; give a file, or, if save_to_disk wrote it, {TO_PARQUET}."
         )
-    if not os.path.isfile(path):
-        raise InputError(f"There is no file {path} (relative paths start from {Path.cwd()}).")
+    check_file(path)
     if columns and file_format not in WITHOUT_NAMES:
         raise InputError(
             f"`columns` is for files without column names, but {path} has names; leave out `columns`."

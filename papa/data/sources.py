@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from papa.data.digests import digest_of_file, state_of
 from papa.data.hub import HOW_TO_FETCH, files_of_configs, folder_of
 from papa.data.readers import WantedColumns, class_names_of, read_file
 from papa.errors import InputError, first_line
-from papa.files import KEY_DIGITS, digest_of_json
+from papa.files import KEY_DIGITS, check_file, digest_of_json
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -73,10 +72,7 @@ def source_digests(corpus: Corpus, machine: Machine) -> dict[str, str] | None:
     try:
         if isinstance(corpus, InFiles):
             for path in corpus.paths.values():
-                if not os.path.isfile(path):
-                    raise InputError(
-                        f"There is no file {path} (relative paths start from {Path.cwd()})."
-                    )
+                check_file(path)
             return {split: digest_of_file(path) for split, path in corpus.paths.items()}
         folder = folder_of("dataset", corpus.hub, corpus.revision, machine)
         if folder is None:

@@ -81,8 +81,14 @@ def tokenize_corpus(jobs: Sequence[Job[Tokenize]]) -> str:
             yield split, row, placed
 
     # the counts are complete when the rows are written; only then are the facts read
-    facts = {"sizes": sizes, "slots": settings.slots, "style": style, "rows": counts.rows}
-    facts |= {"cut": counts.cut, "unknown": counts.unknown}
+    facts = {
+        "sizes": sizes,
+        "slots": settings.slots,
+        "style": style,
+        "rows": counts.rows,
+        "cut": counts.cut,
+        "unknown": counts.unknown,
+    }
     write_groups(_groups(counted(), schema), schema, job.output, facts, job.record)
     return counts.report("block" if settings.blocks else "example", settings.slots)
 

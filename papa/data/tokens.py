@@ -58,18 +58,20 @@ class Tokens:
             name: torch.cat([getattr(batch, name).cpu() for batch in packed]).int()
             for name in ("ids", "slots", "segments")
         }
-        flat |= {"words": flat["slots"]} if as_words else {}
+        if as_words:
+            flat["words"] = flat["slots"]
         lengths = torch.cat([batch.lengths.cpu() for batch in packed])
         return cls(flat, lengths, "train", 0, packed[0].n)
 
     @classmethod
     def of_table(cls, table: pa.Table, split: str, first: int, slots: int) -> Tokens:
         """Return rows of a tokens file; `first` is the index of the first row."""
-        names = [
-            name for name in ("ids", "slots", "segments", "words") if name in table.column_names
-        ]
         # tensors cannot be made of arrays in chunks
-        lists = {name: table.column(name).combine_chunks() for name in names}
+        lists = {
+            name: table.column(name).combine_chunks()
+            for name in ("ids", "slots", "segments", "words")
+            if name in table.column_names
+        }
         flat = {name: whole_numbers(values.flatten()) for name, values in lists.items()}
         return cls(flat, whole_numbers(lists["ids"].value_lengths()), split, first, slots)
 

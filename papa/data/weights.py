@@ -230,7 +230,7 @@ def locate(model: str, revision: str | None = None) -> str:
     Raises:
         InputError: there is no such model.
     """
-    key, name = next(iter(named(model).items()))
+    [(key, name)] = named(model).items()
     if key == "package":
         return _package_folder(model, name)
     return _model_folder(model, Path(name) if key == "path" else download("model", name, revision))

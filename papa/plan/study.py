@@ -148,8 +148,11 @@ class Plan:
     def data(self, corpus: str) -> Prepared:
         """Return the table of a corpus; one that is not on this machine yet has provisional digests."""
         config = self.config
-        tasks = {name: config.tasks[name] for _, name in config.pairs}
-        of_corpus = {name: task for name, task in tasks.items() if task.corpus == corpus}
+        of_corpus = {
+            name: config.tasks[name]
+            for _, name in config.pairs
+            if config.tasks[name].corpus == corpus
+        }
         return prepared(
             config.corpora[corpus],
             of_corpus,
@@ -210,8 +213,8 @@ class Plan:
         block = self.config.corpora[corpus]
         slots = slots or block.slots or 0
         settings = Tokenize(slots=slots, layout=self.config.layout, blocks=block.blocks)
-        needs: Needs = {"texts": (self._texts(corpus, "all"), self.data(corpus).path)}
-        needs |= self._of_model(model)
+        texts = self._texts(corpus, "all"), self.data(corpus).path
+        needs = {"texts": texts} | self._of_model(model)
         return self._job(settings, f"{model}-{corpus}", needs, {"model": model, "corpus": corpus})
 
     def _training_tokens(self, tokens: AnyJob) -> Needs:
@@ -277,8 +280,14 @@ class Plan:
         if gradient and not self.streamed(task, ORIGINAL):
             # in no key, because tokens and model, which are in it, determine the original's states
             needs["states"] = None, self.states(model, task, ORIGINAL).output
-        about: Json = {"model": model, "task": task, "corpus": block.corpus}
-        about |= {"constant": constant.untrained, "order": learned, "seed": seed}
+        about = {
+            "model": model,
+            "task": task,
+            "corpus": block.corpus,
+            "constant": constant.untrained,
+            "order": learned,
+            "seed": seed,
+        }
         return self._job(
             settings, f"{model}-{task}-{constant.untrained}-{learned}-{seed}", needs, about
         )
@@ -406,8 +415,8 @@ class Plan:
             "artefacts": digest_of_json([[job.key, job.about] for job in jobs]),
             "published": digest_of_file(PUBLISHED),
             "analyses": digest_of_file(ANALYSES),
+            **{f"data {name}": digest_of_json(self.data(name).facts) for name in corpora},
         }
-        inputs |= {f"data {name}": digest_of_json(self.data(name).facts) for name in corpora}
         settings = Report(config=self.config.shown())
         record = settings.record(inputs)
         name = f"made-from-{record.key[:KEY_DIGITS]}{settings.suffix}"

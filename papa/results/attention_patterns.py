@@ -108,8 +108,9 @@ def patterns(finished: Finished) -> list[Section]:
     asked = config.patterns
     if asked is None:
         return []
-    pairs = [(model, task) for model, task in config.pairs if task in asked.tasks]
-    corpora = dict.fromkeys((model, config.tasks[task].corpus) for model, task in pairs)
+    corpora = dict.fromkeys(
+        (model, config.tasks[task].corpus) for model, task in config.pairs if task in asked.tasks
+    )
     averages = [finished.averages(*names, Constant("average")) for names in corpora]
     return [patterns_of(job, asked.heads) for job in averages if job]
 
@@ -183,13 +184,10 @@ def _diagonal(total: Tensor, counts: Tensor, text: Tensor) -> Measures:
     """
     # a row without text keys has a sum of 0, too
     even = total[:, text].sum(1) / counts[:, text].sum(1).clamp(min=1)  # E [query]
-    is_text = torch.zeros(len(counts), dtype=torch.bool)
-    is_text[text] = True
     best: Measures = dict.fromkeys(("offset", "diagonal_lift", "diagonal_mass"))
     highest = -1.0
     for offset in sorted(OFFSETS, key=abs):
-        queries = text[(text - offset >= 0) & (text - offset < len(counts))]
-        queries = queries[is_text[queries - offset]]
+        queries = text[torch.isin(text - offset, text)]
         weight = counts[queries, queries - offset]
         attention = total[queries, queries - offset].sum()
         spread = weight @ even[queries]

@@ -66,8 +66,17 @@ CLAIM_COLUMNS = dict.fromkeys(
 )
 CLAIM_COLUMNS |= dict.fromkeys(("replaced", "heads", "tasks", "averaged", "claims"), "int64")
 CLAIM_COLUMNS |= dict.fromkeys(("margin", "worst"), "string")
-STEP_COLUMNS = ["grid", "line", "model", "constant", "order", "orders", "fraction"]
-STEP_COLUMNS += ["heads", "replaced"]
+STEP_COLUMNS = [
+    "grid",
+    "line",
+    "model",
+    "constant",
+    "order",
+    "orders",
+    "fraction",
+    "heads",
+    "replaced",
+]
 """The columns that all tasks of a line have in common at a number of replaced heads."""
 NUMBERS = (*LOST, *CONTRIBUTED, *RELIANCE[:3], "bound", "corrected_margin", "p", "corrected_p")
 CLAIM_COLUMNS |= dict.fromkeys(NUMBERS, "float64")
@@ -407,10 +416,9 @@ def corrected_margins(sequences: Sequence[Claims]) -> list[list[float]]:
         smallest = 0.0
         for passed, level in enumerate(levels):
             bound = margins(place, level)[number]
-            others = [
+            others = sorted(
                 margins(other, level)[-1] for other in range(len(sequences)) if other != place
-            ]
-            others.sort()
+            )
             completed = others[passed] if passed < len(others) else inf
             smallest = max(smallest, min(bound, completed))
             if bound <= completed:  # with fewer sequences left, the bound is only lower

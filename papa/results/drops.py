@@ -17,8 +17,11 @@ from papa.results.table import Table, mean_text, score_text, texts
 from papa.results.views import grid_views, rows_of
 
 DROP = "mean_relative_drop"
-COLUMNS = {"model": "string", "constant": "string", "mean_original": "float64", "tasks": "int64"}
-COLUMNS |= {
+COLUMNS = {
+    "model": "string",
+    "constant": "string",
+    "mean_original": "float64",
+    "tasks": "int64",
     DROP: "float64",
     "tasks_with_drop": "int64",
     "tasks_without_drop": "string",

@@ -36,7 +36,7 @@ from papa.results.outcomes import (
 )
 from papa.results.phrases import covered
 from papa.results.reliance import effects_of
-from papa.results.scores import collect_runs
+from papa.results.scores import IDENTITY, collect_runs
 from papa.results.summary import summary_of
 from papa.results.table import Row
 from papa.results.views import grid_views
@@ -64,9 +64,11 @@ class Finished:
     @classmethod
     def of_plan(cls, plan: Row, folder: PathLike) -> Finished:
         """Return the finished jobs in a plan, whose paths are relative to the folder."""
-        place = lambda path: os.path.normpath(os.path.join(folder, path))  # noqa: E731
         jobs = [Job.of_content(made) for made in plan["artefacts"]]
-        data = {name: Path(place(path)) for name, path in plan["data"].items()}
+        data = {
+            name: Path(os.path.normpath(os.path.join(folder, path)))
+            for name, path in plan["data"].items()
+        }
         return cls(Config.model_validate(plan["config"]), Path(folder), jobs, data)
 
     def of_stage(self, *stages: str, **about: object) -> list[AnyJob]:
@@ -196,7 +198,7 @@ class Finished:
         probed = read_facts(job.output)
         facts = self.facts[about["corpus"]]
         laid_out = self._laid_out[about["model"], about["corpus"]]
-        run = {name: about[name] for name in ("model", "task", *RUN_KEYS)}
+        run = {name: about[name] for name in IDENTITY}
         run |= {"kept": probed["kept"], "heads": probed["heads"], "style": laid_out["style"]}
         run |= job.settings.training.model_dump()
         for split in SPLITS:
@@ -215,8 +217,7 @@ class Finished:
 
     def _task_outcomes(self, model: str, task: str) -> TaskOutcomes:
         settings = self.config.tasks[task]
-        of_task = {"model": model, "task": task}
-        probes = [job for job in self.probes if of_task.items() <= job.about.items()]
+        probes = self.of_stage(*PROBES, model=model, task=task)
         corpus = self.config.corpora[settings.corpus]
         table = self._tables[settings.corpus]
         frames = [read_table(job.output).to_pandas().astype({"split": str}) for job in probes]
@@ -261,7 +262,4 @@ def item_values(table: pd.DataFrame, column: str, items: pd.DataFrame) -> pd.Ser
         rows = rows.explode(column)
         rows["word"] = rows.groupby(level=0).cumcount()
         keys.append("word")
-    values: pd.Series[Any] = items[keys].merge(rows.astype({"split": str}), how="left", on=keys)[
-        column
-    ]
-    return values
+    return items[keys].merge(rows.astype({"split": str}), how="left", on=keys)[column]

@@ -9,7 +9,6 @@ model, a constant and an order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 
 import pandas as pd
 
@@ -104,8 +103,11 @@ def _note(grid: GridView, rows: pd.DataFrame, sources: str) -> str:
 
 def _main_tables(grid: GridView, rows: pd.DataFrame) -> list[Table]:
     if not grid.has_between:
-        by_model = [_by_task(grid, rows[rows["model"] == model], model) for model in grid.models]
-        return list(chain.from_iterable(by_model))
+        return [
+            table
+            for model in grid.models
+            for table in _by_task(grid, rows[rows["model"] == model], model)
+        ]
     names = {"task": "title", "metric": "metric", " / ".join(grid.varied): "line"}
     frame = by_fraction(rows, is_main(rows), names)
     return [Table("", frame, 3, rules=rules_between(frame[["task", "metric"]]))]

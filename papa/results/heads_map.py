@@ -68,12 +68,14 @@ def head_maps(finished: Finished) -> tuple[list[Row], dict[str, Row]]:
         )
         if averaged is None and learned is None:
             continue
-        key = f"{Path(averaged.output).stem}:{constant.start}" if averaged else None
-        if averaged and key and key not in sets:
-            constants = Constants.load(averaged.output, constant.start)
-            sizes[key] = constants.sum.shape[:2]
-            special = special_slots_of(averaged.reads["tokens"])
-            sets[key] = matrices_of(constants, special, maximum)
+        key = None
+        if averaged:
+            key = f"{Path(averaged.output).stem}:{constant.start}"
+            if key not in sets:
+                constants = Constants.load(averaged.output, constant.start)
+                sizes[key] = constants.sum.shape[:2]
+                special = special_slots_of(averaged.reads["tokens"])
+                sets[key] = matrices_of(constants, special, maximum)
         weights = sorted(last_weights(learned.output).items()) if learned else []
         layers, heads = (number + 1 for number in weights[-1][0]) if weights else sizes[key]
         maps.append(

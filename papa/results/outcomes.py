@@ -183,8 +183,7 @@ def by_cluster(counts: Counts, clusters: np.ndarray | None) -> Counts:
     # `reduceat` sums neighbours, but the texts of a cluster may be far apart
     order = np.argsort(clusters, kind="stable")
     begins = np.flatnonzero(np.diff(clusters[order], prepend=clusters[order[:1]] - 1))
-    summed: Counts = np.add.reduceat(counts[:, order], begins, axis=1)
-    return summed
+    return np.add.reduceat(counts[:, order], begins, axis=1)
 
 
 @dataclass(frozen=True)

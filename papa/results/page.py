@@ -115,7 +115,7 @@ def _data_table(finished: Finished) -> Table:
     )
     return Table(
         "",
-        data_of(rows).assign(**{"validation rows also in training": shared}).drop_duplicates(),
+        data_of(rows).assign(**{"validation rows also in training": shared}),
         2,
     )
 

@@ -45,9 +45,19 @@ METRIC_NAMES = {"ner": "entity_f1", "pos": "chunk_f1"}
 """Maps published tasks to our metrics if their names differ; the published F1 of POS is seqeval's for bare tags."""
 
 COLUMNS = dict.fromkeys(
-    ["table", "model", "published_model", "task", "title", "published_task"], "string"
+    [
+        "table",
+        "model",
+        "published_model",
+        "task",
+        "title",
+        "published_task",
+        "setting",
+        "constant",
+        "metric",
+    ],
+    "string",
 )
-COLUMNS |= dict.fromkeys(("setting", "constant", "metric"), "string")
 COLUMNS |= dict.fromkeys(("published", "ours", "half_width", "difference"), "float64")
 COLUMNS |= {"inside": "bool"}
 COLUMNS |= dict.fromkeys(("seeds", "rows_train", "rows_available_train"), "int64")

@@ -275,9 +275,14 @@ def _rows(outcomes: TaskOutcomes) -> Iterator[Row]:
             continue
         sample = outcomes.sample(metric, mask)
         original = effect_of(sample, ORIGINALS)
-        common: Row = {"model": outcomes.model, "task": outcomes.task}
-        common |= {"metric": metric, "subset": subset}
-        common |= {"trivial": sample.trivial, "context_free": sample.floor}
+        common: Row = {
+            "model": outcomes.model,
+            "task": outcomes.task,
+            "metric": metric,
+            "subset": subset,
+            "trivial": sample.trivial,
+            "context_free": sample.floor,
+        }
         status = UNMATCHED
         if original is not None:
             status = original.status(sample, outcomes.guess(metric).words)

@@ -100,13 +100,13 @@ def write_report(job: AnyJob, finished: Finished) -> str:
         ("heads", heads, {}),
         ("outcomes", outcomes, facts),
     ):
-        path = folder / "tables" / f"{name}.parquet"
+        path = folder / f"tables/{name}.parquet"
         write_table(table, path, {"table": name} | about, job.record)
         written.add(path)
-    claimed = folder / "tables" / "claims.json"
+    claimed = folder / "tables/claims.json"
     write_json(finished.conclusion, claimed, job.record)
     _remove_others(folder, written)
-    page = folder / "report" / "index.html"
+    page = folder / "report/index.html"
     with replacing(page) as temporary:
         temporary.write_text(page_of(finished, drawn), encoding="utf-8")
     files = sorted(os.path.relpath(path, folder) for path in (*written, claimed, page))
@@ -133,7 +133,7 @@ def _made_from(finished: Finished) -> Row:
 def _remove_others(folder: Path, written: set[Path]) -> None:
     """Delete the tables and figures of analyses that no longer exist; files that are not papa's stay."""
     for table in [path for path in (folder / "tables").glob("*.parquet") if read_provenance(path)]:
-        figures = [folder / "figures" / f"{table.stem}.{suffix}" for suffix in ("svg", "png")]
+        figures = [folder / f"figures/{table.stem}.{suffix}" for suffix in ("svg", "png")]
         for path in (*figures, table.with_suffix(".md"), table.with_suffix(".tex"), table):
             if path not in written:
                 path.unlink(missing_ok=True)

@@ -45,10 +45,14 @@ def collect_runs(
         scored = []
         for subset, metric, mask in outcomes.scored():
             scores = MEASURES[metric].score(outcomes.counts(metric, mask).sum(1))
-            about: Row = {"title": titles[task], "metric": metric, "subset": subset}
-            about["positive"] = positive_class(metric, outcomes.names)
-            about["main"] = metric == outcomes.metric
-            about["examples"] = outcomes.items.loc[mask, "example"].nunique()
+            about: Row = {
+                "title": titles[task],
+                "metric": metric,
+                "subset": subset,
+                "positive": positive_class(metric, outcomes.names),
+                "main": metric == outcomes.metric,
+                "examples": outcomes.items.loc[mask, "example"].nunique(),
+            }
             scored.append((about, scores.tolist()))
         for index, identity in enumerate(outcomes.runs[RUN_KEYS].itertuples(index=False)):
             if identity[-1]:  # a sample of the training rows, which has no part in scores

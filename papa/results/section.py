@@ -57,7 +57,7 @@ class Section:
     def write(self, results: Path, record: Record | None = None) -> tuple[list[Path], str]:
         """Write all files of the section to `tables/` and `figures/`; return their paths, and the chart as SVG."""
         table, markdown, latex = (
-            results / "tables" / f"{self.name}.{suffix}" for suffix in ("parquet", "md", "tex")
+            results / f"tables/{self.name}.{suffix}" for suffix in ("parquet", "md", "tex")
         )
         paths = [table]
         svg = ""
@@ -65,7 +65,7 @@ class Section:
             write_pages(self.title, self.tables, self.note, markdown, latex)
             paths += [markdown, latex]
         if self.chart is not None:
-            figures = [results / "figures" / f"{self.name}.{suffix}" for suffix in ("svg", "png")]
+            figures = [results / f"figures/{self.name}.{suffix}" for suffix in ("svg", "png")]
             svg = draw(self.chart, *figures)
             paths += figures
         write_table(

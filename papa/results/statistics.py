@@ -299,7 +299,7 @@ class Spread:
         freedom = _freedom(variance, squares[single], self.freedoms[single]) if self.known else 0.0
         mean = combination @ self.means
         skews = self._skews(squares, combination)
-        return Estimate(mean, variance, freedom, self._shares(squares), skews)
+        return Estimate(mean, variance, freedom, self._shares(signed), skews)
 
     def ratio(self, numerator: ArrayLike, denominator: ArrayLike, level: float = LEVEL) -> Interval:
         """Return the ratio of two linear combinations with Fieller's interval.
@@ -367,9 +367,8 @@ class Spread:
         unseen = ((lengths * np.array(self.unseen)) ** 1.5).sum()
         return max(unseen - cube, 0) / deviation, max(unseen + cube, 0) / deviation
 
-    def _shares(self, squares: np.ndarray) -> dict[str, float]:
+    def _shares(self, signed: np.ndarray) -> dict[str, float]:
         """Return the share of the variance due to each source, without interactions."""
-        signed = squares * self.signs
         rows = self._of("rows")
         total = signed[~rows].sum() + max(signed[rows].sum(), 0)
         parts = dict[str, float]()
@@ -481,9 +480,9 @@ def _effects(
     effects: dict[tuple[int, ...], np.ndarray] = {(): values.mean((1, 2, 3), keepdims=True)}
     for axes in subsets:
         over = tuple(axis + 1 for axis in range(3) if axis not in axes)
-        effect = values.mean(over, keepdims=True) if over else values
         inner = (part for size in range(len(axes)) for part in combinations(axes, size))
-        effects[axes] = effect - sum(effects[part] for part in inner)
+        # a mean over no axis is the values themselves
+        effects[axes] = values.mean(over, keepdims=True) - sum(effects[part] for part in inner)
     return effects
 
 

@@ -39,8 +39,13 @@ CURVE_COLUMNS = [
     "mean",
     "low",
     "high",
+    "trivial",
+    "context_free",
+    "status",
+    *LOST,
+    *CONTRIBUTED,
+    *RELIANCE,
 ]
-CURVE_COLUMNS += ["trivial", "context_free", "status", *LOST, *CONTRIBUTED, *RELIANCE]
 AVERAGES = "averages"
 """The folder of a saved study's averages."""
 DECIDING = ("model", "corpus", "slots", "kind")
@@ -61,12 +66,12 @@ class Study:
     @property
     def claims(self) -> Claims:
         """Claims and the numbers behind them, as in `tables/claims.json`; printed as a sentence."""
-        return Claims(read_json(self.folder / "tables" / "claims.json"))
+        return Claims(read_json(self.folder / "tables/claims.json"))
 
     @property
     def reliance(self) -> pd.DataFrame:
         """The points lost with every head replaced, and the reliance, with 95% intervals, by task and subset."""
-        if (self.folder / "tables" / "reliance.parquet").exists():
+        if (self.folder / "tables/reliance.parquet").exists():
             return self._table("reliance")
         return pd.DataFrame(columns=list(RELIANCE_COLUMNS))
 
@@ -74,13 +79,12 @@ class Study:
     def curve(self) -> pd.DataFrame:
         """Scores, floors and effects on the validation split, by the fraction of heads that keep their attention."""
         rows = self.summary[is_main(self.summary)]
-        curve: pd.DataFrame = rows[CURVE_COLUMNS].reset_index(drop=True)
-        return curve
+        return rows[CURVE_COLUMNS].reset_index(drop=True)
 
     @property
     def summary(self) -> pd.DataFrame:
         """All rows of `tables/summary.parquet`, including subsets and other metrics."""
-        return read_summary(self.folder / "tables" / "summary.parquet")
+        return read_summary(self.folder / "tables/summary.parquet")
 
     @property
     def outcomes(self) -> pd.DataFrame:
@@ -134,16 +138,18 @@ class Study:
     def _averages(self) -> dict[tuple[object, ...], Path]:
         """The files of averages, which `save` copies to the folder, by all that decides them."""
         copies = self.folder / AVERAGES
-        averages = [made for made in self._artefacts if made["stage"] == Average.stage]
-        places = [Path(made["path"]) for made in averages]
-        files = [copies / path.name if copies.exists() else self.folder / path for path in places]
-        about = [tuple(made["about"][name] for name in DECIDING) for made in averages]
-        return dict(zip(about, files, strict=True))
+        files: dict[tuple[object, ...], Path] = {}
+        for made in self._artefacts:
+            if made["stage"] == Average.stage:
+                about = tuple(made["about"][name] for name in DECIDING)
+                path = Path(made["path"])
+                files[about] = copies / path.name if copies.exists() else self.folder / path
+        return files
 
     @property
     def page(self) -> Path:
         """Path of the HTML report."""
-        return self.folder / "report" / "index.html"
+        return self.folder / "report/index.html"
 
     def plot(self) -> alt.ConcatChart:
         """Plot scores against the number of replaced heads, with floors and intervals."""
@@ -168,7 +174,7 @@ class Study:
         for path in self._averages.values():
             if path.exists():
                 shutil.copy(path, target / AVERAGES)
-        return target / "report" / "index.html"
+        return target / "report/index.html"
 
     def __repr__(self) -> str:
         return f"<papa.Study: {self.claims}>"
@@ -177,7 +183,7 @@ class Study:
         return f"<p>{escape(str(self.claims))}</p>{self.curve.to_html(index=False, float_format='{:.3f}'.format)}"
 
     def _table(self, name: str) -> pd.DataFrame:
-        table: pd.DataFrame = read_table(self.folder / "tables" / f"{name}.parquet").to_pandas()
+        table: pd.DataFrame = read_table(self.folder / f"tables/{name}.parquet").to_pandas()
         return table
 
 
@@ -203,8 +209,8 @@ def load(folder: PathLike) -> Study:
     >>> study.reliance, study.constants("mood")  # doctest: +SKIP
     """
     results = Path(folder)
-    made_from = next(iter(sorted((results / "report").glob("*.json"))), None)
-    if made_from is None or not (results / "report" / "index.html").exists():
+    made_from = min((results / "report").glob("*.json"), default=None)
+    if made_from is None or not (results / "report/index.html").exists():
         problem = "is not a folder"
         if results.is_dir():
             problem = "has no HTML report, so it is not a finished study"

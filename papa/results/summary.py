@@ -76,9 +76,10 @@ def summary_of(runs: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     rows = rows.merge(measured, how="left", on=[*SETTING, "metric", "subset"])
     rows["low"] = rows["mean"] - rows["half_width"]
     rows["high"] = rows["mean"] + rows["half_width"]
-    shared = SHARED_WITH_ORIGINAL
-    originals = rows[rows["constant"].isna()].set_index(shared)[["mean", "low", "high"]]
-    original = rows[shared].join(originals, on=shared)
+    originals = rows[rows["constant"].isna()].set_index(SHARED_WITH_ORIGINAL)
+    original = rows[SHARED_WITH_ORIGINAL].join(
+        originals[["mean", "low", "high"]], on=SHARED_WITH_ORIGINAL
+    )
     defined = ((original["low"] > 0) | (original["high"] < 0)) & has_drop(rows["metric"])
     drop = (original["mean"] - rows["mean"]) / original["mean"].abs()
     rows["relative_drop"] = drop.where(defined)

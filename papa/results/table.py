@@ -24,11 +24,16 @@ NAME_WIDTH = 16
 """The maximum width of a column of names if the table is too wide for the terminal."""
 LATEX_ESCAPES = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
-    # at the start of a row, LaTeX would read them as options of the row before
-    | {"[": "{[}", "*": "{*}"}
     | {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        # at the start of a row, LaTeX would read these two as options of the row before
+        "[": "{[}",
+        "*": "{*}",
         "±": r"$\pm$",
         "−": "$-$",
         "×": r"$\times$",
@@ -36,8 +41,10 @@ LATEX_ESCAPES = str.maketrans(
         "→": r"$\to$",
         "²": "$^2$",
         "…": r"\dots{}",
+        "δ": r"$\delta$",
+        "λ": r"$\lambda$",
+        "τ": r"$\tau$",
     }
-    | {"δ": r"$\delta$", "λ": r"$\lambda$", "τ": r"$\tau$"}
 )
 
 

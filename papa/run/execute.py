@@ -130,10 +130,10 @@ def process(name: str, path: Path, threads: str) -> Iterator[Callable[[str], Non
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     begin = time.monotonic()
     with _stderr_to(path) as terminal:
-        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
 
         def end(line: str, code: int) -> SystemExit:
-            print(line, file=sys.stderr, flush=True)
+            print(line, file=sys.stderr)
             _show(f"{line}\nLog: {path}" if code == 1 else line, terminal)
             return SystemExit(code)
 
@@ -142,7 +142,7 @@ def process(name: str, path: Path, threads: str) -> Iterator[Callable[[str], Non
             peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             line = f"{name}: {result} ({time.monotonic() - begin:.0f} s)"
             log.info("peak memory: %s", format_bytes(peak))
-            print(line, file=sys.stderr, flush=True)
+            print(line, file=sys.stderr)
             _show(line, sys.stdout)
 
         stop_once()  # from now on, a signal raises an exception, so partial files are removed
@@ -194,7 +194,6 @@ def _stderr_to(path: Path) -> Iterator[TextIO]:
         try:
             yield terminal
         finally:
-            sys.stderr.flush()
             sys.stderr = before
             os.dup2(terminal.fileno(), 2)
 

@@ -138,14 +138,19 @@ def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) 
     cores = cores or ("all" if local else None)
     memory = f"mem_mb={psutil.virtual_memory().total // 10**6}"
     return [
-        *("--snakefile", str(home() / "Snakefile")),
-        *("--workflow-profile", str(folder)),
-        *("--configfile", argument(config)),
+        "--snakefile",
+        str(home() / "Snakefile"),
+        "--workflow-profile",
+        str(folder),
+        "--configfile",
+        argument(config),
         *(["--cores", cores] if cores else []),
         *(["--resources", memory] if local and "--resources" not in options else []),
         *(["--quiet", "rules", "reason", "host"] if short else []),
         # jobs rename complete files into place, so Snakemake's marks and locks of killed runs would only be in the way
-        *("--nolock", "--keep-incomplete", "--ignore-incomplete"),
+        "--nolock",
+        "--keep-incomplete",
+        "--ignore-incomplete",
         *options,
     ]
 
@@ -345,7 +350,7 @@ def planned(config: Mapping[str, object], workflow: Workflow) -> Planned:
     checked = config_of(changed(config, called.keys) if called else config)
     folder = f"{results}/{checked.name}"
     _set_environment()
-    options = _options()
+    options = called.options if called else _options()
     if getattr(options, "delete_all_output", False):
         raise InputError(
             "--delete-all-output would delete files that other studies need; delete the folder of this study, and then "
@@ -378,7 +383,7 @@ def planned(config: Mapping[str, object], workflow: Workflow) -> Planned:
         called.studies.append(started)
     # not in `onstart`, which snakemake does not call for a workflow that is used as a module
     if runs:
-        _begin(plan)
+        begin(plan)
     return started
 
 
@@ -392,15 +397,6 @@ def _quicken_snakemake() -> None:
     getLogger("snakemake.logging").addFilter(
         lambda record: "no backup found" not in record.getMessage()
     )
-
-
-def _begin(plan: Plan) -> None:
-    """Begin a run; another run, or a folder that is read-only, is a fault only if something is missing."""
-    try:
-        begin(plan)
-    except (InputError, OSError):
-        if plan.missing:
-            raise
 
 
 def _set_environment() -> None:
@@ -443,9 +439,6 @@ def _options() -> Namespace | None:
     """Return the options of snakemake's command line; None if another program has started the workflow."""
     from snakemake.cli import parse_args
 
-    called = _call.get()
-    if called:
-        return called.options
     with suppress(SystemExit, Exception), redirect_stderr(StringIO()), redirect_stdout(StringIO()):
         options: Namespace = parse_args(sys.argv[1:])[1]
         return options
@@ -453,10 +446,17 @@ def _options() -> Namespace | None:
 
 
 def begin(plan: Plan) -> None:
-    """Lock the results and the cache until this process ends, write the plan, and print why files are made."""
-    # first, because the plan of a run that is still working must not be replaced
-    _locks.extend(lock(plan.results, plan.cache))
-    plan.write()
+    """Lock the results and the cache until this process ends, write the plan, and print why files are made.
+
+    Another run, or a folder that is read-only, is a fault only if something is missing.
+    """
+    try:
+        # first, because the plan of a run that is still working must not be replaced
+        _locks.extend(lock(plan.results, plan.cache))
+        plan.write()
+    except (InputError, OSError):
+        if plan.missing:
+            raise
     if not plan.missing:
         return
     Path(plan.report.output).unlink(missing_ok=True)  # it is written last; now it is out of date

@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -44,9 +43,9 @@ def _end_jobs() -> None:
 @contextmanager
 def resumable() -> Iterator[None]:
     """Stop the work in the `with` block at the first signal, and print the command that resumes it."""
-    import_module(
-        "psutil"
-    )  # not in the handler, where it could interrupt an import of the same module and fail
+    # not in the handler, where it could interrupt an import of the same module and fail
+    import psutil  # noqa: F401
+
     handlers = {stop_signal: signal.getsignal(stop_signal) for stop_signal in SIGNALS}
     reading, writing = os.pipe()
     # `set_wakeup_fd` refuses a pipe that may block

@@ -10,7 +10,8 @@ from html.parser import HTMLParser
 from urllib.parse import unquote
 
 import pytest
-from tiny import REPOSITORY
+from test_pages import python_of
+from tiny import REPOSITORY, succeeded
 
 import papa
 
@@ -60,10 +61,7 @@ def test_pages_repeat_the_code(name):
 def test_the_examples_of_the_reference_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
-    exec(
-        "\n".join(re.findall("```python\n(.*?)```", (DOCS / "api.md").read_text(), re.DOTALL)),
-        names,
-    )
+    exec(python_of("docs/api.md"), names)
     at = names["inputs"]["attention_mask"].bool()
     expected = names["model"].hidden_states(names["inputs"], names["average"])[:, -1]
     assert (names["outputs"].last_hidden_state - expected)[at].abs().max() < 1e-4
@@ -96,8 +94,7 @@ def built():
     """The pages of the site, built strictly, by their names."""
     for package in ("zensical", "mkdocstrings_handlers"):
         pytest.importorskip(package, reason="the extra docs is not installed")
-    done = subprocess.run([sys.executable, DOCS / "site.py"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeeded(subprocess.run([sys.executable, DOCS / "site.py"], capture_output=True, text=True))
     files = (site.BUILD / "site").glob("*.html")
     return {file.name: file.read_text() for file in files if file.name != "404.html"}
 

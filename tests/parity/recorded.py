@@ -1,11 +1,14 @@
 """What the published code computed on small random models: recorded numbers in data/."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 from safetensors.torch import load_file
+from torch.testing import assert_close
 
 DATA = Path(__file__).parent / "data"
+close = partial(assert_close, atol=1e-4, rtol=0)
 
 
 def recorded(name):

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from recorded import probe_state, recorded
+from recorded import close, probe_state, recorded
 from torch.nn import functional
 
 from benchmarks import published
@@ -44,9 +44,9 @@ def give_constants(case, variant):
 def test_averages(case):
     batches = [inputs for _, inputs in published.batches_of(case.inputs, 5)]
     total, mean, count = published.average_attention(case.model, batches)
-    torch.testing.assert_close(total, case.expected["attention_sum"], atol=1e-5, rtol=0)
-    torch.testing.assert_close(mean, case.expected["attention_mean"], atol=1e-5, rtol=0)
-    torch.testing.assert_close(count, case.expected["attention_count"], atol=0, rtol=0)
+    close(total, case.expected["attention_sum"], atol=1e-5)
+    close(mean, case.expected["attention_mean"], atol=1e-5)
+    close(count, case.expected["attention_count"], atol=0)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -58,10 +58,10 @@ def test_hidden_states_logits_and_loss(case, variant):
         logits = published.logits_of(case.model, case.probe, case.inputs)
     states = torch.stack(hidden_states, dim=1).transpose(1, 2)[real]
     wanted = case.expected[f"hidden_states.{variant}"].transpose(1, 2)[real]
-    torch.testing.assert_close(states, wanted, atol=1e-4, rtol=0)
-    torch.testing.assert_close(logits, case.expected[f"logits.{variant}"], atol=1e-4, rtol=0)
+    close(states, wanted)
+    close(logits, case.expected[f"logits.{variant}"])
     loss = functional.cross_entropy(logits, case.expected["input.labels"])
-    torch.testing.assert_close(loss, case.expected[f"loss.{variant}"], atol=1e-4, rtol=0)
+    close(loss, case.expected[f"loss.{variant}"])
 
 
 def test_gradients_of_the_lambdas(case):
@@ -71,4 +71,4 @@ def test_gradients_of_the_lambdas(case):
     slopes = torch.stack(torch.autograd.grad(loss, published.lambdas(case.model)))
     wanted = case.expected["lambda.grad"]
     assert (slopes - wanted).norm() <= 1e-3 * wanted.norm()
-    torch.testing.assert_close(slopes, wanted, atol=1e-6, rtol=1e-3)
+    close(slopes, wanted, atol=1e-6, rtol=1e-3)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from recorded import probe_state, recorded
+from recorded import close, probe_state, recorded
 from torch.nn.functional import cross_entropy
 
 import papa
@@ -50,9 +50,9 @@ def test_attention_sums_counts_and_means(case):
         for part in (slice(0, 5), slice(5, None))
     ]
     constants = papa.average_attention(encoder, parts)
-    torch.testing.assert_close(constants.sum.float(), expected["attention_sum"], atol=1e-4, rtol=0)
+    close(constants.sum.float(), expected["attention_sum"])
     assert torch.equal(constants.count.float(), expected["attention_count"])
-    torch.testing.assert_close(constants.mean, expected["attention_mean"], atol=1e-5, rtol=0)
+    close(constants.mean, expected["attention_mean"], atol=1e-5)
 
 
 @pytest.mark.parametrize("which", ["original", "half", "all", "lambda"])
@@ -63,12 +63,10 @@ def test_hidden_states_logits_and_losses(case, which):
     computed, wanted = (
         states.transpose(1, 2)[real] for states in (hidden, expected[f"hidden_states.{which}"])
     )
-    torch.testing.assert_close(computed, wanted, atol=1e-4, rtol=0)
+    close(computed, wanted)
     logits = published_probe(expected).packed(computed, Packed.of(inputs))
-    torch.testing.assert_close(logits, expected[f"logits.{which}"], atol=1e-4, rtol=0)
-    torch.testing.assert_close(
-        cross_entropy(logits, labels), expected[f"loss.{which}"], atol=1e-4, rtol=0
-    )
+    close(logits, expected[f"logits.{which}"])
+    close(cross_entropy(logits, labels), expected[f"loss.{which}"])
 
 
 def test_lambda_gradients(case):
@@ -77,7 +75,7 @@ def test_lambda_gradients(case):
     hidden = encoder.hidden_states(inputs, expected["attention_mean"], mixing=raw.sigmoid())
     tokens = hidden.transpose(1, 2)[inputs["attention_mask"].bool()]
     cross_entropy(published_probe(expected).packed(tokens, Packed.of(inputs)), labels).backward()
-    torch.testing.assert_close(raw.grad, expected["lambda.grad"], rtol=1e-3, atol=1e-6)
+    close(raw.grad, expected["lambda.grad"], rtol=1e-3, atol=1e-6)
 
 
 def test_a_plain_model_with_replaced_attention(case):
@@ -90,4 +88,4 @@ def test_a_plain_model_with_replaced_attention(case):
         with papa.replaced_attention(model, expected["attention_mean"], heads):
             states = torch.stack(model(**inputs, output_hidden_states=True).hidden_states, dim=1)
         wanted = expected[f"hidden_states.{which}"].transpose(1, 2)[real]
-        torch.testing.assert_close(states.transpose(1, 2)[real], wanted, atol=1e-4, rtol=0)
+        close(states.transpose(1, 2)[real], wanted)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
 PACKAGES = "slurmctld slurmd slurm-client munge"
+NODE = "node"
 CPUS = 4
 MEMORY = 64_000
 STARTING = 60.0
@@ -80,7 +81,7 @@ def one_node(folder):
             f"--seed-file={folder}/munged.seed",
             f"--log-file={folder}/munged.log",
         ]
-        for daemon in (munged, ["slurmctld", "-D"], ["slurmd", "-D", "-N", _node()]):
+        for daemon in (munged, ["slurmctld", "-D"], ["slurmd", "-D", "-N", NODE]):
             with open(folder / f"{daemon[0]}.out.log", "wb") as out:
                 environment = os.environ | cluster.environment
                 # a session of its own: Ctrl-C is for the tests, which stop the daemons themselves
@@ -133,13 +134,9 @@ ReturnToService=2
 SlurmdParameters=config_overrides
 KillWait=2
 MinJobAge=3600
-NodeName={_node()} NodeHostname={host} NodeAddr=127.0.0.1 CPUs={CPUS} RealMemory={MEMORY} State=UNKNOWN
-PartitionName=all Nodes={_node()} Default=YES MaxTime=INFINITE State=UP
+NodeName={NODE} NodeHostname={host} NodeAddr=127.0.0.1 CPUs={CPUS} RealMemory={MEMORY} State=UNKNOWN
+PartitionName=all Nodes={NODE} Default=YES MaxTime=INFINITE State=UP
 """
-
-
-def _node():
-    return "node"
 
 
 def _free_ports(number):

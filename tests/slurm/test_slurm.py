@@ -84,15 +84,17 @@ def runs(cluster, tmp_path_factory):
 
     started = []
     try:
-        started.append(Started(remote, *SLURM, "--retries", "0", **cluster.environment))
-        started[-1].kill(cluster, LAMBDA, f"{LOGS}/learn_lambda-*.log")
-        status, printed = started[-1].ended()
+        first = Started(remote, *SLURM, "--retries", "0", **cluster.environment)
+        started.append(first)
+        first.kill(cluster, LAMBDA, f"{LOGS}/learn_lambda-*.log")
+        status, printed = first.ended()
         assert status != 0 and "'CANCELLED'" in printed, printed
         assert not [*remote.folder.glob("results/cache/learn_lambda/*.parquet")]
 
-        started.append(Started(remote, *SLURM, **cluster.environment))
-        started[-1].kill(cluster, PROBES, f"{LOGS}/probe-*.log")
-        status, printed = started[-1].ended()
+        second = Started(remote, *SLURM, **cluster.environment)
+        started.append(second)
+        second.kill(cluster, PROBES, f"{LOGS}/probe-*.log")
+        status, printed = second.ended()
         assert status == 0, printed
     finally:
         for process in started:

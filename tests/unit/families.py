@@ -1,6 +1,7 @@
 """Tiny random models of every family, and what their stock modules compute on the padded layout."""
 
 import copy
+from functools import partial
 from string import ascii_lowercase
 
 import pytest
@@ -219,5 +220,4 @@ def stock_attention(model, inputs):
     )  # [example, layer, head, query, key]
 
 
-def close(actual, expected, atol=1e-4):
-    torch.testing.assert_close(actual, expected, atol=atol, rtol=0)
+close = partial(torch.testing.assert_close, atol=1e-4, rtol=0)

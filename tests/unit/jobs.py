@@ -5,15 +5,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import torch
+from sizes import CHANNELS, HEADS, LAYERS
 
 from papa.config.measures import MEASURES, Outcomes
 from papa.config.settings import Machine
 from papa.config.variant import ORIGINAL, Constant, Order, Variant
 from papa.data.tokenize import _schema, tokenize_corpus, write_groups
+from papa.data.tokens import Tokens
 from papa.data.weights import digest_of_model, weights_digest
 from papa.files import read_facts, read_table, write_table
 from papa.method.averaging import average_corpus
 from papa.method.head_weights import learn_weights
+from papa.method.objectives import GoldLabels, Labelled, ProbeSizes
 from papa.method.states import store_states
 from papa.method.training import fit as plain_fit
 from papa.method.training import train_probes
@@ -213,6 +216,13 @@ def trained(*given, **named):
         patch.setattr("papa.method.training.fit", fit)
         probe(*given, **named)
     return state
+
+
+def labelled(data):
+    """The objective of the task, with a fresh probe of the tiny BERT's states."""
+    splits = Tokens.read(data["tokens"])
+    labels = GoldLabels.read(data["labels"], "label t", splits["train"])
+    return Labelled(splits, ProbeSizes(LAYERS + 1, HEADS * CHANNELS, 0.4, 0.0), labels)
 
 
 def score(run, labels, metric="accuracy", split="validation"):

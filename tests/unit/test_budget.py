@@ -5,6 +5,7 @@ import weakref
 import jobs
 import pytest
 import torch
+from families import close
 from refusals import input_error
 from sizes import LAYERS, TRAIN, VALIDATION
 
@@ -57,7 +58,7 @@ def train(corpus):
 def same(first, second):
     assert first.examples == second.examples == TRAIN
     assert torch.equal(first.count, second.count)
-    torch.testing.assert_close(first.sum, second.sum, atol=1e-5, rtol=1e-6)
+    close(first.sum, second.sum, atol=1e-5, rtol=1e-6)
 
 
 @jobs.TEXTS
@@ -149,7 +150,7 @@ def test_less_memory_gives_the_same_weights_of_heads(
     assert max(sizes) > 41
     assert "is out of memory with 13 examples at once; continuing with 7" in caplog.text
     assert float(whole.std()) > 1e-6
-    torch.testing.assert_close(halved, whole, atol=1e-4, rtol=1e-3)
+    close(halved, whole, rtol=1e-3)
 
 
 @jobs.TEXTS
@@ -174,7 +175,7 @@ def test_less_memory_gives_the_same_hidden_states(tiny, corpus, train, scarce, c
     scarce(17)
     jobs.store(tiny, index, tokens=corpus / "tokens.parquet")
     assert "continuing with token_budget" in caplog.text
-    torch.testing.assert_close(states_of(index, train), expected, atol=2e-3, rtol=1e-3)
+    close(states_of(index, train), expected, atol=2e-3, rtol=1e-3)
 
 
 @jobs.TEXTS

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from builders import claims_on, concluded, drawn, labelled, texts
+from builders import claims_on, concluded, drawn, labelled, sample_of, texts
 
 from papa.results.claims import tables_of
 from papa.results.outcomes import (
@@ -20,7 +20,6 @@ from papa.results.outcomes import (
 from papa.results.reliance import effect_of, mean_reliance, replaceable
 
 EXAMPLES = 400
-ALL = np.ones(EXAMPLES, bool)
 EASE = np.arange(EXAMPLES) * 7 % EXAMPLES
 """The rank of each example: of k right examples, these are the ones of rank below k."""
 RIGHT = {"1": 360, "1/2": 358, "1/8": 300, "0": 280, "floor": 200}
@@ -199,7 +198,7 @@ def test_only_orders_that_were_run_everywhere_are_compared():
 
     def score(outcomes):
         """The mean score of all orders at 1/2; None if none was run at both fractions."""
-        sample = outcomes.sample("accuracy", ALL)
+        sample = sample_of(outcomes)
         settings = [Setting("average", "lambda", fraction) for fraction in ("1/2", "1/8")]
         spread = joint_spread([(sample, setting) for setting in settings])
         return None if spread is None else float(spread.means[1])
@@ -241,7 +240,7 @@ def test_each_task_by_itself_is_corrected_for_all_claims():
     ) in conclusion["notes"]
     # c passes completely, so the others are corrected for two claims
     setting = Setting("average", "lambda", "1/2")
-    effects = [effect_of(task.sample("accuracy", ALL), setting) for task in tasks[:2]]
+    effects = [effect_of(sample_of(task), setting) for task in tasks[:2]]
     bounds = [effect.reliance(1 - 0.05 / 2).bound for effect in effects if effect is not None]
     assert [task["corrected_margin"].iloc[0] for task in (a, b)] == pytest.approx(bounds)
     lost, claims = tables_of(frame)
@@ -390,7 +389,7 @@ def bootstrapped(outcomes, total):
 def test_a_loss_varies_as_in_a_bootstrap(constant):
     outcomes = drawn(SKILLS, 5, 14, EXAMPLES, "a")
     setting = Setting(constant, "lambda", "1/2")
-    share = effect_of(outcomes.sample("accuracy", ALL), setting)
+    share = effect_of(sample_of(outcomes), setting)
     estimate = share.spread.shares([(1.0, share.drop, share.contributions[0])])
 
     def reliance(means):
@@ -415,18 +414,16 @@ def half_width(*terms):
 def test_a_mean_over_tasks_uses_the_seeds_that_all_of_them_have():
     outcomes = drawn(SKILLS, 5, 7, EXAMPLES, "a")
     seeds = outcomes.runs["seed"] - outcomes.runs["seed"].min()
-    rest, first = (
-        only(outcomes, kept).sample("accuracy", ALL) for kept in (seeds >= 3, seeds == 0)
-    )
-    both = mean_reliance([term(outcomes.sample("accuracy", ALL)), term(rest)])
+    rest, first = (sample_of(only(outcomes, kept)) for kept in (seeds >= 3, seeds == 0))
+    both = mean_reliance([term(sample_of(outcomes)), term(rest)])
     last = mean_reliance([term(rest)])
     assert both.mean == pytest.approx(last.mean)
     assert mean_reliance([term(rest), term(first)]) is None
 
 
 def test_a_task_without_seeds_adds_only_the_variance_of_its_examples():
-    sample = own_head(noise=0.1).sample("log_likelihood", np.ones(7 * 53, bool))
-    probed = drawn(SKILLS, 5, 14, EXAMPLES, "a").sample("accuracy", ALL)
+    sample = sample_of(own_head(noise=0.1), "log_likelihood")
+    probed = sample_of(drawn(SKILLS, 5, 14, EXAMPLES, "a"))
     terms = [term(sample, "a"), term(probed, "b")]
     assert not sample.seeded
     assert probed.seeded

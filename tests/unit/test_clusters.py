@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import labelled, texts
+from builders import labelled, sample_of, texts
 from refusals import input_error
 from test_compare import compared, drawn
 from test_compare import outcomes as of_seeds
@@ -65,7 +65,7 @@ def test_the_variance_over_clusters_of_many_sizes_is_unbiased():
         sizes = chance.integers(1, 8, 47)
         right = np.repeat(chance.random(47) < 0.7, sizes)
         outcomes = in_clusters(labelled({ORIGINALS: right}), np.repeat(np.arange(47), sizes))
-        sample = outcomes.sample("accuracy", outcomes.subsets()[ALL])
+        sample = sample_of(outcomes)
         means.append(sample.scores[0])
         spreads.append(sample.values[0].var(ddof=1) / 47)
     assert np.mean(spreads) == pytest.approx(np.var(means), rel=0.15)
@@ -77,7 +77,7 @@ def test_texts_without_a_token_are_in_no_cluster():
     outcomes = in_clusters(
         texts({ORIGINALS: [1.0] * 7, FLOOR: [2.0] * 7}, tokens), np.repeat(of_texts, tokens)
     )
-    sample = outcomes.sample("log_likelihood", outcomes.subsets()[ALL])
+    sample = sample_of(outcomes, "log_likelihood")
     assert sample.clusters.tolist() == [0, 1, 2, 2, 0]
     assert sample.values.shape == (2, 3)
     assert sample.trivial_values.shape == (3,)
@@ -85,7 +85,7 @@ def test_texts_without_a_token_are_in_no_cluster():
 
 def test_a_single_cluster_has_no_interval():
     outcomes = some_runs(20, "accuracy", np.zeros(20, int))
-    sample = outcomes.sample("accuracy", outcomes.subsets()[ALL])
+    sample = sample_of(outcomes)
     assert effect_of(sample, ORIGINALS).status(sample, "a guess").startswith("one cluster")
 
 

@@ -1,49 +1,51 @@
-import copy
 import tracemalloc
 
 import h5py
 import numpy as np
 import pytest
 import torch
-from refusals import input_error
+from refusals import damage_error, input_error
 from sizes import EXAMPLES, SLOTS
 
 import papa
-from papa.errors import DamagedArtefact
 from papa.files import KEY, sealed
 from papa.method.hdf5 import digest_of_array
 
 
 @pytest.fixture
-def constants(model, inputs):
-    average = papa.average_attention(papa.Model(copy.deepcopy(model)), [inputs])
+def constants(ours, inputs):
+    average = papa.average_attention(ours, [inputs])
     average.about = {"model": "tiny", "slots": str(SLOTS)}
     return average
 
 
-def test_what_is_saved_is_what_is_loaded(tmp_path, constants):
+@pytest.fixture
+def saved(tmp_path, constants):
+    """The file of the constants."""
     path = tmp_path / "average.h5"
     constants.save(path)
-    loaded = papa.Constants.load(path)
+    return path
+
+
+def test_what_is_saved_is_what_is_loaded(saved, constants):
+    loaded = papa.Constants.load(saved)
     assert torch.equal(loaded.sum, constants.sum)
     assert torch.equal(loaded.count, constants.count)
     assert loaded.sum.dtype == torch.float64
     assert loaded.count.dtype == torch.int64
     assert loaded.about == constants.about
     assert loaded.examples == EXAMPLES
-    mean = papa.Constants.load_constants(path)
+    mean = papa.Constants.load_constants(saved)
     assert torch.equal(mean, constants.mean)
     assert mean.dtype == torch.float32
 
 
 @pytest.mark.parametrize("name", ["sum", "count", "mean"])
-def test_changed_numbers_are_found(tmp_path, constants, name):
-    path = tmp_path / "average.h5"
-    constants.save(path)
-    with h5py.File(path, "r+") as store:
+def test_changed_numbers_are_found(saved, name):
+    with h5py.File(saved, "r+") as store:
         store[name][..., 3, 5] += 1
-    with pytest.raises(DamagedArtefact, match=f"{name} has changed since it was written"):
-        papa.Constants.load(path)
+    with damage_error(f"{name} has changed since it was written"):
+        papa.Constants.load(saved)
 
 
 def written(path, constants, **datasets):
@@ -91,9 +93,8 @@ def test_nothing_is_read_from_outside_of_the_file(tmp_path, constants, kind):
     with h5py.File(path) as store:  # the library itself would follow
         np.testing.assert_array_equal(store["mean"][...], constants.mean)
     for load in (papa.Constants.load, papa.Constants.load_constants):
-        with pytest.raises(
-            DamagedArtefact,
-            match=r"mean is missing or a link|the values of mean are in another file",
+        with damage_error(
+            r"mean is missing or a link|the values of mean are in another file",
         ):
             load(path)
 
@@ -106,9 +107,7 @@ def test_sizes_that_a_file_cannot_contain_are_refused_before_they_are_read(tmp_p
 
     path = written(tmp_path / "average.h5", constants, mean=declared)
     tracemalloc.start()
-    with pytest.raises(
-        DamagedArtefact, match=r"declared as \[6, 8, 4096, 4096\], which .* cannot contain"
-    ):
+    with damage_error(r"declared as \[6, 8, 4096, 4096\], which .* cannot contain"):
         papa.Constants.load_constants(path)
     assert tracemalloc.get_traced_memory()[1] < 10**7
     tracemalloc.stop()
@@ -146,12 +145,10 @@ NO = (1e30, 1.01, -0.01, float("nan"))
         ),
     ],
 )
-def test_what_is_no_average_is_refused(tmp_path, constants, damage, message):
-    path = tmp_path / "average.h5"
-    constants.save(path)
-    damage(path, constants)
+def test_what_is_no_average_is_refused(saved, constants, damage, message):
+    damage(saved, constants)
     with input_error(message):
-        papa.Constants.load(path)
+        papa.Constants.load(saved)
 
 
 def test_no_batch_one_batch_and_changing_layouts_are_refused(model, inputs):

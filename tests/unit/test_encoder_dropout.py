@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 import torch
-from families import DISTINCT, close, only, real, stock_states
+from families import DISTINCT, close, only, real, states_of
 from sizes import CHANNELS, HEADS, LAYERS
 from torch import nn
 
@@ -56,7 +56,7 @@ def test_what_is_dropped_whole_is_what_the_stock_model_drops(model, inputs, kind
     }.get(kind, LAYERS)
     model.set_attn_implementation("eager")
     ours = Model(copy.deepcopy(model))
-    stock = real(stock_states(model.train(), inputs), inputs)
+    stock = states_of(model.train(), inputs)
     close(dropped_states(ours, inputs), stock)
     assert not number or not torch.allclose(
         stock, real(ours.hidden_states(inputs), inputs), atol=1e-2

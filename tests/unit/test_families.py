@@ -178,8 +178,9 @@ def operations(ours, inputs, constants=None, heads=None):
 
 
 @only(*(name for name in FAMILIES if not name.startswith("deberta")))
-def test_a_layer_whose_heads_are_all_replaced_computes_no_query_and_no_key(model, inputs, matrices):
-    ours = Model(copy.deepcopy(model))
+def test_a_layer_whose_heads_are_all_replaced_computes_no_query_and_no_key(
+    model, ours, inputs, matrices
+):
     packed = ours.form.rows == "packed"
     hidden = HEADS * CHANNELS
     assert packed or Version(transformers.__version__) < Version("5.17"), (
@@ -217,7 +218,7 @@ def test_a_plain_model_still_learns_while_its_attention_is_replaced(model, input
                 module.requires_grad_(trained)
         model.zero_grad()
         with papa.replaced_attention(model, matrices, [(0, 1), (2, 4)]):
-            real(stock_states(model, inputs), inputs).square().mean().backward()
+            states_of(model, inputs).square().mean().backward()
         for name, weight in model.encoder.named_parameters():
             assert not weight.requires_grad or (
                 weight.grad is not None and weight.grad.isfinite().all()

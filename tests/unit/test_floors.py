@@ -11,7 +11,7 @@ from builders import claims_on, concluded, grid_view, labelled, summary_of, text
 
 from papa.config.variant import CONTEXT_FREE
 from papa.results.claims import samples_of, tasks_of
-from papa.results.outcomes import ALL, ORIGINALS, Setting
+from papa.results.outcomes import ORIGINALS, Setting
 from papa.results.reliance import (
     NOT_SIGNIFICANT,
     SIGNIFICANT,
@@ -61,9 +61,7 @@ def drawn(seed, name="t"):
 
 
 def sample_of(outcomes, *floors):
-    return replace(outcomes, floors=floors or CONTEXT_FREE).sample(
-        "accuracy", outcomes.subsets()[ALL]
-    )
+    return builders.sample_of(replace(outcomes, floors=floors or CONTEXT_FREE))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +153,7 @@ def test_a_blind_guess_replaces_a_floor_of_a_head_that_does_worse(
     nats = {ORIGINALS: np.full(101, 3.0), ZEROS: np.full(101, 9.0), IDENTITY: np.full(101, 3.5)}
     nats[REPLACED] = 3.25 + np.linspace(-0.1, 0.1, 101)
     measured = texts(nats, np.full(101, 7), floors=floors)
-    sample = measured.sample("log_likelihood", np.ones(7 * 101, bool))
+    sample = builders.sample_of(measured, "log_likelihood")
     assert sample.guesses == ({Setting(*ZEROS)} if "zeros" in floors else set())
     assert sample.floor == (floor and pytest.approx(floor))
     if floors:

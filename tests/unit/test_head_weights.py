@@ -6,7 +6,7 @@ from itertools import product
 import jobs
 import pytest
 import torch
-from families import rows_of, stock, texts
+from families import close, rows_of, stock, texts
 from refusals import input_error
 from sizes import HEADS, LAYERS, TRAIN
 from torch.nn.functional import cross_entropy
@@ -96,7 +96,7 @@ def test_a_gradient_is_the_slope_of_the_loss_of_each_example(lossy, tiny, corpus
     some = expected > 0
     assert int(some.sum()) == 3
     assert bool((actual > 0).all())
-    torch.testing.assert_close(actual.double()[some], expected[some], rtol=0.05, atol=1e-5)
+    close(actual.double()[some], expected[some], rtol=0.05, atol=1e-5)
 
 
 def test_the_probe_may_read_stored_states(tiny, corpus, data, constants):
@@ -107,7 +107,7 @@ def test_the_probe_may_read_stored_states(tiny, corpus, data, constants):
     read = weighed(
         tiny, corpus / "read.parquet", BY_PROBE, states=corpus / "states.hidden", **inputs
     )
-    torch.testing.assert_close(read, streamed, rtol=1e-3, atol=1e-6)
+    close(read, streamed, rtol=1e-3, atol=1e-6)
 
 
 def test_weights_that_are_not_finite_are_refused(tiny, corpus, data, constants, monkeypatch):
@@ -142,7 +142,7 @@ def test_each_example_of_a_batch_can_have_gates_of_its_own(name):
             )[-1]
             for row in range(len(packed.lengths))
         ]
-    torch.testing.assert_close(actual, torch.cat(alone), rtol=1e-4, atol=1e-4)
+    close(actual, torch.cat(alone), rtol=1e-4)
 
 
 LENGTH = 7
@@ -179,4 +179,4 @@ def test_the_head_of_a_decoder_needs_no_probe(grouped, tmp_path):
     actual = weighed(
         identity, tmp_path / "weights.parquet", DIRECT | {"constant": "toeplitz"}, tokens=tokens
     )
-    torch.testing.assert_close(actual, slopes, rtol=0.05, atol=1e-3)
+    close(actual, slopes, rtol=0.05, atol=1e-3)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from finished import CONFIG, HEADS, LAYERS, SLOTS, averages, learned, write_results
+from finished import CONFIG, HEADS, LAYERS, SLOTS, all_learned, averages, write_results
 
 import papa
 from papa.results.heads_map import NEVER, STEPS, head_maps, heads_of, matrices_of
@@ -52,7 +52,7 @@ def test_a_map_has_lambda_of_the_first_seed_if_it_was_learned_and_the_averages(
     }
     study = write_results(tmp_path, run=run, grids={}, ranking={"seeds": [3, 0]})
     maps, sets = head_maps(study)
-    weights = None if seed is None else [learned(seed, head) for head in range(LAYERS * HEADS)]
+    weights = None if seed is None else all_learned(seed)
     assert [maps[0][name] for name in ("title", "layers", "heads")] == [
         "Second, small, average",
         LAYERS,
@@ -71,8 +71,6 @@ def test_heads_are_ranked_by_lambda(tmp_path):
     of_one = rows[rows["model"].eq("small") & rows["task"].eq("first") & rows["seed"].eq(0)]
     assert of_one["rank"].tolist() == list(range(LAYERS * HEADS))
     assert len(rows) == 2 * 2 * 2 * LAYERS * HEADS
-    np.testing.assert_allclose(
-        of_one["value"], [learned(0, head) for head in range(LAYERS * HEADS)]
-    )
+    np.testing.assert_allclose(of_one["value"], all_learned(0))
     assert heads_of([]).empty
     assert list(heads_of([])) == list(rows)

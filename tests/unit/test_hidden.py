@@ -9,13 +9,12 @@ import jobs
 import pytest
 import torch
 from families import only, real
-from refusals import input_error
+from refusals import damage_error, input_error
 from sizes import CHANNELS, CORPUS_SLOTS, HEADS, LAYERS, VOCABULARY
 from tiny import with_a_flipped_bit
 
 import papa
 from papa.data.tokens import Tokens
-from papa.errors import DamagedArtefact
 from papa.method.hidden import StoredStates, _moved, read_index
 from papa.method.objectives import Batch
 from papa.method.states import StreamedStates
@@ -71,14 +70,12 @@ def test_damage_is_found_when_hidden_states_are_read(tiny, corpus, tokens):
     path.write_bytes(with_a_flipped_bit(content, place))
     with StoredStates.opened(path) as states:
         states.read(torch.tensor([4, 6]), train)
-        with pytest.raises(
-            DamagedArtefact, match=r"states\.hidden is damaged: the hidden states of row 5 are not"
-        ):
+        with damage_error(r"states\.hidden is damaged: the hidden states of row 5 are not"):
             states.read(torch.tensor([5]), train)
     read_index(path)  # only checksums of the whole
     path.write_bytes(with_a_flipped_bit(content, end + 1))
     with (
-        pytest.raises(DamagedArtefact, match=r"is damaged \(its checksums have changed"),
+        damage_error(r"is damaged \(its checksums have changed"),
         StoredStates.opened(path),
     ):
         pass
@@ -88,7 +85,7 @@ def test_damage_is_found_when_hidden_states_are_read(tiny, corpus, tokens):
         (b"", "its end is missing"),
     ):
         path.write_bytes(damaged)
-        with pytest.raises(DamagedArtefact, match=said):
+        with damage_error(said):
             read_index(path)
 
 
@@ -137,7 +134,7 @@ def test_a_call_that_moves_only_a_part_is_repeated():
 
 @only("bert")
 @jobs.TEXTS
-def test_states_that_are_no_numbers_are_not_stored(tiny, corpus, tokens, monkeypatch):
+def test_states_that_are_no_numbers_are_not_stored(tiny, corpus, monkeypatch):
     infinite = [torch.full((1, 4), torch.inf)]
     monkeypatch.setattr("papa.method.states.Model.run", lambda *_: infinite)
     with input_error("state of this model is NaN or infinite"):

@@ -142,6 +142,11 @@ def model_folder(folder, weights=b"weights"):
     return folder
 
 
+def source_of(model, **machine):
+    """The model `small` on a machine with these settings."""
+    return model_source("small", model, Machine(**machine))
+
+
 # -- what a run downloads ---------------------------------------------------------------------------------------------
 
 
@@ -308,30 +313,25 @@ def test_digests_of_sources_are_those_of_their_content(hub, tmp_path):
         is source_digests(on_hub(hub="other/data"), machine)
         is None
     )
-    before = source_digests(on_hub(), machine)
+
+    def now():
+        return source_digests(on_hub(), machine)
+
+    before = now()
     other = folder / "some/data/other/train.parquet"
     other.parent.mkdir()
     other.write_bytes(b"of another config")
-    assert (
-        source_digests(on_hub(), machine)
-        == before
-        != source_digests(on_hub(config="other"), machine)
-    )
+    assert now() == before != source_digests(on_hub(config="other"), machine)
     next(folder.rglob("tiny/train*")).write_bytes(b"changed")
-    assert source_digests(on_hub(), machine) != before
+    assert now() != before
     shutil.copytree(folder / "some/data", hub.folder / "some/data")
     download("dataset", "some/data", configs=["tiny"])
-    assert source_digests(on_hub(), Machine()) == source_digests(on_hub(), machine), (
-        "the place decides nothing"
-    )
+    assert source_digests(on_hub(), Machine()) == now(), "the place decides nothing"
     (card := folder / "some/data/README.md").write_text(
         "---\nconfigs: [{config_name: tiny, data_files: x/*}]\n---\n"
     )
     (card.parent / "x").mkdir()
-    found = [
-        (card.parent / "x/train.csv").write_text(text) and source_digests(on_hub(), machine)
-        for text in "ab"
-    ]
+    found = [(card.parent / "x/train.csv").write_text(text) and now() for text in "ab"]
     assert found[0] != found[1], "a card may name files outside the folder of a config"
 
 
@@ -339,7 +339,7 @@ def test_digests_of_sources_are_those_of_their_content(hub, tmp_path):
 
 
 def test_places_of_a_model_in_their_order(hub, tmp_path):
-    nowhere = model_source("small", MODEL, Machine())
+    nowhere = source_of(MODEL)
     assert nowhere.folder == ""
     assert not nowhere.sizes
     assert model_source("other", HubModel(hub="some/model"), Machine()).digest != nowhere.digest
@@ -350,13 +350,10 @@ def test_places_of_a_model_in_their_order(hub, tmp_path):
         "snapshots": {"model some/model@abc": str(places[1])},
         "hub_mirror": f"{tmp_path}/mirror",
     }
-    found = [
-        model_source("small", MODEL, Machine(**dict([*keys.items()][:number])))
-        for number in range(3)
-    ]
+    found = [source_of(MODEL, **dict([*keys.items()][:number])) for number in range(3)]
     assert [files.folder for files in found] == [*map(str, places)]
     own = FolderModel(path=str(model_folder(tmp_path / "named")), hub="some/model", revision="abc")
-    found.append(model_source("small", own, Machine(**keys)))
+    found.append(source_of(own, **keys))
     assert found[-1].folder == own.path
     assert {files.digest for files in found} == {found[0].digest} != {nowhere.digest}, (
         "only content decides"
@@ -365,7 +362,7 @@ def test_places_of_a_model_in_their_order(hub, tmp_path):
 
 def test_a_model_in_a_package(monkeypatch, tmp_path):
     def place(package):
-        return model_source("small", PackageModel(package=package), Machine()).folder
+        return source_of(PackageModel(package=package)).folder
 
     folder = model_folder(tmp_path / "inside")
     monkeypatch.setitem(
@@ -391,20 +388,20 @@ def test_the_digest_of_a_model_is_that_of_all_files_that_decide_numbers(
     tmp_path, name, content, changes
 ):
     model = FolderModel(path=str(model_folder(tmp_path / "m")))
-    before = model_source("small", model, Machine())
+    before = source_of(model)
     (tmp_path / "m" / name).parent.mkdir(exist_ok=True)
     (tmp_path / "m" / name).write_bytes(content)
-    assert (model_source("small", model, Machine()).digest != before.digest) == changes
+    assert (source_of(model).digest != before.digest) == changes
 
 
 def test_weights_that_are_not_those_of_the_config_are_refused(tmp_path):
     path = str(model_folder(tmp_path / "m"))
-    assert model_source("small", FolderModel(path=path, sha256=WEIGHTS), Machine()).folder == path
+    assert source_of(FolderModel(path=path, sha256=WEIGHTS)).folder == path
     said = f"The weights of model small have SHA-256 {WEIGHTS}, but `sha256` in the config is {'0' * 64}; use the"
     with input_error(said):
-        model_source("small", FolderModel(path=path, sha256="0" * 64), Machine())
+        source_of(FolderModel(path=path, sha256="0" * 64))
     with input_error("but there is no such folder; `path` must be the folder of a transformers"):
-        model_source("small", FolderModel(path=f"{path}/nope"), Machine())
+        source_of(FolderModel(path=f"{path}/nope"))
 
 
 def test_files_of_all_tokenizers_are_downloaded_and_have_a_digest():

@@ -57,16 +57,16 @@ def test_arguments_that_do_not_fit_are_refused(folder):  # noqa: F811
     train = laid_out(folder, ["a b", "c d", "b"])
     constants = papa.average_attention(model, train)
     words = torch.full((3, SLOTS), -100)
-    for labels, settings, message in (
-        (None, {}, "so it cannot predict the next one; give labels"),
-        (["x", "y"], {}, "There are 3 train examples and 2 labels"),
-        ([0.5, 1, 2], {}, "must be texts or whole numbers.* one is 0.5"),
-        ([0, -100, 1], {}, "one is -100"),
-        (words[:2], {}, "must be whole numbers"),
-        (torch.zeros_like(words), {}, "Some slots without a token have labels"),
+    for labels, message in (
+        (None, "so it cannot predict the next one; give labels"),
+        (["x", "y"], "There are 3 train examples and 2 labels"),
+        ([0.5, 1, 2], "must be texts or whole numbers.* one is 0.5"),
+        ([0, -100, 1], "one is -100"),
+        (words[:2], "must be whole numbers"),
+        (torch.zeros_like(words), "Some slots without a token have labels"),
     ):
         with input_error(message):
-            papa.learn_lambda(model, constants, train, labels, **settings)
+            papa.learn_lambda(model, constants, train, labels)
     papa.learn_lambda(model, constants, train, np.array([0, 1, 0]), epochs=1)
     with input_error("takes a list of batches"):
         papa.learn_lambda(model, constants, train[0], ["x", "y", "x"])

@@ -12,7 +12,6 @@ import papa
 from benchmarks import known
 
 INDUCTION = known.INDUCTION
-generate = known.generate
 WRITE = runpy.run_path(str(known.DEMO / "write.py"))
 DECODER = runpy.run_path(str(known.DEMO / "induction.py"))
 PREVIOUS = DECODER["PREVIOUS"]
@@ -42,7 +41,7 @@ def model():
 
 
 def texts(name, split="validation", rows=TEXTS):
-    return [row["text"] for row in generate(name, split, rows)]
+    return [row["text"] for row in known.generate(name, split, rows)]
 
 
 @pytest.fixture(scope="module", params=["repeats", "no-repeats"])

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 import torch
-from families import of_lengths, rows_of, stock
+from families import close, of_lengths, rows_of, stock
 
 import papa
 from papa.config.variant import TIED
@@ -71,9 +71,7 @@ def test_mean_outputs_are_the_inputs_of_the_stock_models_output_projections(both
         total = (
             (contexts * real[:, :, None]).sum(0).view(len(count), model.heads, -1).transpose(0, 1)
         )
-        torch.testing.assert_close(
-            averages.mean[layer], total / count.clamp(min=1)[:, None], rtol=1e-5, atol=5e-6
-        )
+        close(averages.mean[layer], total / count.clamp(min=1)[:, None], rtol=1e-5, atol=5e-6)
 
 
 @pytest.mark.parametrize("replaced", ["all", "some", "mixed"])
@@ -92,7 +90,7 @@ def test_outputs_of_the_text_itself_change_nothing(both, replaced):
                 model.hidden_states(text, outputs, **options[replaced]),
                 model.hidden_states(text),
             )
-        torch.testing.assert_close(*states, rtol=1e-5, atol=1e-4)
+        close(*states, rtol=1e-5)
 
 
 def test_mixing_contexts_gives_the_states_and_slopes_of_mixing_matrices(both, monkeypatch):
@@ -105,7 +103,7 @@ def test_mixing_contexts_gives_the_states_and_slopes_of_mixing_matrices(both, mo
         states = model.hidden_states(inputs, averages, mixing=weights)
         found.append((states.detach(), *torch.autograd.grad(states.square().sum(), weights)))
     for contexts, matrices in zip(*found, strict=True):
-        torch.testing.assert_close(contexts, matrices, rtol=1e-4, atol=1e-4)
+        close(contexts, matrices, rtol=1e-4)
 
 
 def test_uniform_weighs_all_visible_tokens_alike(both):

@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+from pathlib import Path
 
 import jobs
 import pytest
@@ -19,6 +20,7 @@ from families import (
     needs_t5,
     only,
     real,
+    states_of,
     stock,
     stock_states,
 )
@@ -51,16 +53,15 @@ def family(request):
 
 
 @pytest.fixture
-def saved(tmp_path, model):
+def saved(tiny):
     """The folder of the saved model."""
-    model.save_pretrained(tmp_path / "tiny")
-    return tmp_path / "tiny"
+    return Path(tiny)
 
 
 def same_states(ours, model, inputs):
     """Assert that both have the same states at real tokens."""
     states = real(ours.hidden_states(inputs), inputs)
-    close(states, real(stock_states(model, inputs), inputs))
+    close(states, states_of(model, inputs))
 
 
 def test_loading_from_a_folder(saved, model, inputs):
@@ -113,16 +114,16 @@ def test_a_model_that_would_run_wrong_is_not_loaded(
 
 
 @only("bert", "roberta", "electra", "deberta")
-def test_a_config_without_an_id_of_padding(tmp_path, model, inputs):
+def test_a_config_without_an_id_of_padding(place_tiny, model, inputs):
     """Positions of RoBERTa are counted from that id, which nobody can guess; the others do without."""
-    expected = real(stock_states(model, inputs), inputs)
+    expected = states_of(model, inputs)
     model.config.pad_token_id = None
-    model.save_pretrained(tmp_path / "tiny")
+    tiny = place_tiny(model)
     if "Roberta" in type(model).__name__:
         with input_error(r"RobertaModel cannot run.* set pad_token_id in its config"):
-            loaded(tmp_path / "tiny")
+            loaded(tiny)
     else:
-        close(real(loaded(tmp_path / "tiny").hidden_states(inputs), inputs), expected)
+        close(real(loaded(tiny).hidden_states(inputs), inputs), expected)
 
 
 def random_like(names, shape):
@@ -308,7 +309,7 @@ def test_a_job_gets_its_model_in_its_precision_and_only_with_its_weights(tiny, t
     assert torch.get_float32_matmul_precision() == "highest", "a CPU ignores tf32"
     with torch.no_grad():
         model.embeddings.LayerNorm.bias += 1
-    model.save_pretrained(tmp_path / "tiny")
+    model.save_pretrained(tiny)
     with input_error(r"model tiny in .*tiny .*changed since .* start"):
         model_of(job)
 
@@ -404,7 +405,7 @@ def test_an_encoder_that_was_saved_without_its_decoder_is_loaded_as_one(tmp_path
     "name", ["MllamaForCausalLM", "Llama4ForCausalLM", "BertGenerationDecoder"]
 )
 def test_a_head_that_the_checkpoint_has_is_loaded_whatever_the_library_maps_its_config_to(
-    tmp_path, name
+    place_tiny, name
 ):
     kind = getattr(transformers, name)
     if kind.config_class.model_type not in transformers.CONFIG_MAPPING:
@@ -413,8 +414,7 @@ def test_a_head_that_the_checkpoint_has_is_loaded_whatever_the_library_maps_its_
     if name.endswith("Decoder"):
         sizes |= {"is_decoder": True}
     stock = kind(kind.config_class(**sizes)).eval()
-    stock.save_pretrained(tmp_path / "tiny")
-    close(loaded(tmp_path / "tiny").logits(GIVEN), stock(**GIVEN).logits)
+    close(loaded(place_tiny(stock)).logits(GIVEN), stock(**GIVEN).logits)
 
 
 @only("bert")

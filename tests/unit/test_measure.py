@@ -23,6 +23,7 @@ from papa.plan.study import Plan
 from papa.run import execute
 from papa.run.start import locked
 
+UNDRAWN = pytest.mark.usefixtures("no_figures")
 WORDS = "abcdefgh"
 ROLES = {"first": "sentence", "label": "mood"}
 QUICK = {
@@ -90,7 +91,7 @@ def test_finished_jobs_are_not_repeated(study, folder, tmp_path, monkeypatch):
     assert made == ["report"]
 
 
-@pytest.mark.usefixtures("no_figures")
+@UNDRAWN
 def test_scores_are_those_of_jobs_that_each_load_the_model(study, tmp_path):
     """As processes of the workflow do."""
     other = Plan(study.config, tmp_path / "other")
@@ -103,7 +104,7 @@ def test_scores_are_those_of_jobs_that_each_load_the_model(study, tmp_path):
     )
 
 
-@pytest.mark.usefixtures("no_figures")
+@UNDRAWN
 def test_a_decoder_is_measured_by_its_own_head(tiny_decoder):
     texts, _ = texts_of(120)
     study = papa.measure(
@@ -121,7 +122,7 @@ def test_a_decoder_is_measured_by_its_own_head(tiny_decoder):
     assert not place.exists()
 
 
-@pytest.mark.usefixtures("no_figures")
+@UNDRAWN
 def test_a_loaded_model_is_taken_with_its_tokenizer(study, folder, tmp_path):
     loaded = AutoModel.from_pretrained(folder)
     results = tmp_path / "loaded"
@@ -300,7 +301,7 @@ def no_locks(*_):
     raise OSError(37, "none")
 
 
-@pytest.mark.usefixtures("no_figures")
+@UNDRAWN
 def test_the_command_measures_files_and_ends_with_the_sentence_and_the_report(
     folder, tmp_path, monkeypatch
 ):
@@ -350,7 +351,7 @@ def test_results_of_another_study_are_not_replaced(study, folder, tiny_decoder, 
     assert {path: path.read_bytes() for path in kept} == kept
 
 
-@pytest.mark.usefixtures("no_figures")
+@UNDRAWN
 def test_a_study_measures_a_list(folder, tmp_path):
     path = tmp_path / "heads.csv"
     path.write_text("layer,head\n1,0\n")

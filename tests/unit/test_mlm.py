@@ -129,11 +129,12 @@ def test_blocks_lose_no_token_and_fill_their_slots(masking_tokenizer):
     ]
     blocks = list(texts_in_blocks(masking_tokenizer, texts, 7))
     assert [number for block in blocks for number in block.ids[1:-1]] == stream
-    assert len(stream) % 5
-    assert [len(block.ids) for block in blocks] == [7] * (len(stream) // 5) + [len(stream) % 5 + 2]
+    rest = len(stream) % 5
+    assert rest
+    assert [len(block.ids) for block in blocks] == [7] * (len(stream) // 5) + [rest + 2]
     assert blocks[0].slots == list(range(7))
     assert blocks[-1].slots == [
-        *range(len(stream) % 5 + 1),
+        *range(rest + 1),
         6,
     ]
     assert {(block.ids[0], block.ids[-1], block.cut) for block in blocks} == {(2, 3, 0)}

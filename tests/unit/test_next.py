@@ -172,7 +172,7 @@ def reliances(*means):
         setting: mean + place * wave
         for place, (setting, mean) in enumerate(zip(settings, means, strict=True))
     }
-    return effects_of([texts(nats, 5 + np.arange(200) % 7, 4.0)]).set_index("constant", drop=False)
+    return effects_of([texts(nats, 5 + np.arange(200) % 7)]).set_index("constant", drop=False)
 
 
 def test_floors_of_losses_are_the_zeros_or_else_a_guess_and_no_seed_is_needed(recwarn):

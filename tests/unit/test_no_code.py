@@ -14,7 +14,7 @@ import pytest
 import torch
 import yaml
 from command import refusal
-from refusals import input_error
+from refusals import damage_error, input_error
 from tiny import corpus_of
 
 import papa
@@ -22,7 +22,7 @@ from papa.config.reading import CarefulLoader
 from papa.config.settings import Machine
 from papa.data.sources import load_splits
 from papa.data.tokenize import sizes_of_model, tokenizer_of
-from papa.errors import DamagedArtefact, InputError
+from papa.errors import InputError
 
 PACKAGE = Path(papa.__file__).parent
 
@@ -49,10 +49,9 @@ class Trap:
 
 
 @pytest.fixture
-def folder(tmp_path, model, tokenizer, place_tiny):
+def folder(model, tokenizer, place_tiny):
     """A model and its tokenizer, as the model `tiny` of this machine."""
-    place_tiny(model, tokenizer)
-    return tmp_path / "tiny"
+    return Path(place_tiny(model, tokenizer))
 
 
 def change(file, **keys):
@@ -170,7 +169,7 @@ def test_objects_in_averages(tmp_path, trap, name):
         store.create_dataset(name, (2, 2), dtype=h5py.special_dtype(vlen=bytes))
         store[name][0] = pickle.dumps(trap, protocol=0)
         store[name].attrs["trap"] = np.void(pickle.dumps(trap))
-    with pytest.raises(DamagedArtefact, match=r"average\.h5"):
+    with damage_error(r"average\.h5"):
         Constants.load(file)
 
 

@@ -5,7 +5,7 @@ from functools import partial
 import jobs
 import pytest
 import torch
-from families import stock
+from families import close, stock
 from sizes import CORPUS_SLOTS, TRAIN, VALIDATION
 
 from papa.data.tokens import Tokens
@@ -56,7 +56,7 @@ def test_a_loss_is_a_mean_over_predictions_however_examples_are_batched(made):
     weighted = objective.weighted(PARTS)
     shares = [share for _, share in weighted]
     in_parts = [sum(share * loss(part) for part, share in weighted) for loss in losses]
-    torch.testing.assert_close(torch.stack(in_parts), torch.stack(whole), atol=0, rtol=1e-5)
+    close(torch.stack(in_parts), torch.stack(whole), atol=0, rtol=1e-5)
     assert sum(shares) == pytest.approx(1)
     assert len(set(shares)) == 3
     assert abs(whole[0] - whole[1]) > 1e-4, "attention changes the loss"
@@ -65,4 +65,4 @@ def test_a_loss_is_a_mean_over_predictions_however_examples_are_batched(made):
         torch.autograd.grad(it[0], parameters) if parameters else () for it in (whole, in_parts)
     ]
     for wanted, given in zip(*slopes, strict=True):
-        torch.testing.assert_close(given, wanted, atol=1e-6, rtol=1e-4)
+        close(given, wanted, atol=1e-6, rtol=1e-4)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from builders import labelled, texts
+from builders import labelled, sample_of, texts
 from scipy import stats
 from tiny import TRAINING
 
@@ -113,19 +113,17 @@ def test_subsets_are_of_validation_examples_and_further_splits_are_parts():
 
 
 def test_scores_and_floors_are_those_by_hand(words):
-    sample = words.sample("entity_f1", words.subsets()[ALL])
+    sample = sample_of(words, "entity_f1")
     # gold: an entity of two words and one of one word; the second run has a shorter one, a right and a wrong one
     assert sample.scores.tolist() == [1.0, pytest.approx(2 * 1 / (3 + 2))]
     assert sample.trivial == 0.0, "no entities at all"
-    assert words.sample("token_accuracy", words.subsets()[ALL]).trivial == 0.4
+    assert sample_of(words, "token_accuracy").trivial == 0.4
     assert sample.counts.shape == (2, 2, 3), "two runs, two sentences with words"
     # for F1 everything is called positive
     outcomes = labelled(
         {ORIGINALS: [1, 1, 1, 0]}, gold=[0, 0, 0, 1], metric="f1", train_counts=(9, 1)
     )
-    trivial = [
-        outcomes.sample(metric, outcomes.subsets()[ALL]).trivial for metric in ("f1", "accuracy")
-    ]
+    trivial = [sample_of(outcomes, metric).trivial for metric in ("f1", "accuracy")]
     assert trivial == pytest.approx([2 * 1 / (4 + 1), 0.75])
 
 
@@ -140,7 +138,7 @@ def test_losses_have_texts_as_units():
     }
     metric = "negative_log_perplexity"
     outcomes = texts(nats, tokens, metric=metric)
-    sample = outcomes.sample(metric, outcomes.subsets()[ALL])
+    sample = sample_of(outcomes, metric)
     assert sample.scores[0] == pytest.approx(
         -(tokens * (1 + waves[ORIGINALS])).sum() / tokens.sum()
     )
@@ -159,7 +157,7 @@ def test_what_few_texts_lose_alike_is_bounded_by_how_they_differ():
     averages = Setting("average", None, "0")
     nats = {ORIGINALS: [original], averages: [original + lost], FLOOR: [original + 2]}
     outcomes = texts(nats, np.full(20, 50))
-    sample = outcomes.sample("log_likelihood", outcomes.subsets()[ALL])
+    sample = sample_of(outcomes, "log_likelihood")
     spread = joint_spread([(sample, ORIGINALS), (sample, averages)])
     interval = spread.estimate([0, 1, -1]).interval()
     assert interval.mean == pytest.approx(lost.mean())

@@ -14,8 +14,9 @@ from papa.results.table import arrow_of
 from papa.stages import Average, Job, Tokenize
 
 N = 13
+LAST = N - 1
 TIMES = 7
-SPECIAL = [0, N - 1]
+SPECIAL = [0, LAST]
 EVERY = [list(range(N))]
 
 
@@ -50,8 +51,8 @@ def column(*keys):
 
 
 FEW = torch.zeros(N, N)
-FEW[[0, 1, N - 1], 1] = 1
-FEW[2, N - 1] = 1
+FEW[[0, 1, LAST], 1] = 1
+FEW[2, LAST] = 1
 
 
 def patterns_of(head, examples=EVERY):
@@ -77,7 +78,7 @@ def test_a_band_has_an_offset_and_layers_and_heads_keep_their_places():
         assert (row["diagonal_mass"], row["diagonal_lift"]) == pytest.approx((1, N - 2), rel=1e-6)
 
 
-RARE = [[0, 1, 2, N - 1], [0, 1, N - 1], [0, 1, N - 1]]
+RARE = [[0, 1, 2, LAST], [0, 1, LAST], [0, 1, LAST]]
 
 
 @pytest.mark.parametrize(
@@ -95,13 +96,13 @@ RARE = [[0, 1, 2, N - 1], [0, 1, N - 1], [0, 1, N - 1]]
         ),
         # a head can be diagonal in what the separator leaves
         (
-            0.8 * column(N - 1) + 0.2 * shifted(1),
+            0.8 * column(LAST) + 0.2 * shifted(1),
             EVERY,
             {"flags": ["diagonal", "mostly_special", "concentrated"], "diagonal_mass": 0.2},
         ),
         (column(0), EVERY, {"flags": ["mostly_special", "concentrated"], "first_mass": 1.0}),
         (
-            column(0, N - 1),
+            column(0, LAST),
             EVERY,
             {"flags": ["mostly_special"], "special_mass": 1.0},
         ),  # halves: no entry dominates
@@ -121,14 +122,14 @@ RARE = [[0, 1, 2, N - 1], [0, 1, N - 1], [0, 1, N - 1]]
         # third there, and thirds of the rest on each of their slots; row 2 spends all: 1 of 10
         (column(2), RARE, {"dominant_rows": 1 / 10}),
         # slot 3 has no neighbour in the second example, which does not count
-        (shifted(1), [[0, 1, 2, 3, N - 1], [0, 1, 3, N - 1]], {"offset": 1, "diagonal_mass": 1.0}),
+        (shifted(1), [[0, 1, 2, 3, LAST], [0, 1, 3, LAST]], {"offset": 1, "diagonal_mass": 1.0}),
     ],
 )
 def test_numbers_are_those_by_hand(head, examples, expected):
     row = patterns_of(head, examples)
     for name, value in expected.items():
         assert row[name] == (pytest.approx(value) if isinstance(value, float) else value), name
-    lengths = [[*range(m), N - 1] for m in range(2, N)]
+    lengths = [[*range(m), LAST] for m in range(2, N)]
     assert patterns_of(torch.ones(N, N), lengths)["diagonal_lift"] < 1.2
 
 

@@ -8,13 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import TypeAdapter
-from refusals import input_error
+from refusals import damage_error, input_error
 from tiny import TRAINING, corpus_of
 
 from papa.config.settings import Machine, Task
 from papa.data import prepare as preparing
 from papa.data.prepare import prepared, texts_in
-from papa.errors import DamagedArtefact
 from papa.files import read_table
 
 TEXT = {"text": ["a", "b", "c"], "label": ["yes", "no", "yes"]}
@@ -193,7 +192,7 @@ def test_a_table_that_exists_is_not_read_again(prepare, monkeypatch):
     ]
     assert prepare.made.facts == first.facts, "the metric decides only on sentences"
     Path(first.path).write_bytes(Path(first.path).read_bytes()[:-9])
-    with pytest.raises(DamagedArtefact, match=f"{first.path} cannot be read"):
+    with damage_error(f"{first.path} cannot be read"):
         prepare(TEXT)
 
 

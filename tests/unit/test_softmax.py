@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 import transformers
+from families import close
 from refusals import input_error
 from torch import nn
 
@@ -60,7 +61,7 @@ def inputs_of(ids):
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
-def text_of(length):
+def text_of(length=7):
     """A text of different tokens, without padding."""
     return inputs_of(torch.arange(6, 6 + length)[None])
 
@@ -133,14 +134,14 @@ def test_replaced_heads_have_the_matrices_that_a_hook_writes(stock_and_model, ki
 @pytest.mark.parametrize("kind", [*KINDS, *NO_DROPOUT_MODULE])
 def test_a_text_keeps_its_states_with_its_own_outputs_and_attention(stock_and_model, kind):
     stock, model = stock_and_model(kind)
-    inputs = text_of(7)
+    inputs = text_of()
     own = model.hidden_states(inputs)
     with torch.no_grad():
         expected = torch.stack(PADDED.states(stock.base_model, model.pack(inputs)))
-    torch.testing.assert_close(own[0], expected, rtol=1e-4, atol=1e-4)
+    close(own[0], expected, rtol=1e-4)
     for constant in ("average", "mean-output"):
         averages = papa.average_attention(model, [inputs], constant)
-        torch.testing.assert_close(model.hidden_states(inputs, averages), own, rtol=1e-4, atol=1e-4)
+        close(model.hidden_states(inputs, averages), own, rtol=1e-4)
     other = papa.average_attention(
         model, [inputs | {"input_ids": inputs["input_ids"] + 9}], "mean-output"
     )
@@ -180,7 +181,7 @@ def test_unused_slots_are_left_out_of_mpnet_without_a_change(slots):
         output = stock(ids, mask, output_hidden_states=True)
     expected = torch.stack(output.hidden_states, 1) * mask[:, None, :, None]
     inputs = {"input_ids": ids, "attention_mask": mask}
-    torch.testing.assert_close(model.hidden_states(inputs), expected, rtol=1e-4, atol=1e-5)
+    close(model.hidden_states(inputs), expected, rtol=1e-4, atol=1e-5)
     assert model.form.arguments(stock, model.pack(inputs))["input_ids"].shape == (2, 6)
 
 
@@ -238,9 +239,9 @@ def test_generation_with_a_cache_is_the_same_as_without():
 def test_threads_take_turns_with_a_plain_model():
     stock = gpt_neo()
     with replaced(stock):
-        expected = stock(**text_of(7)).logits
+        expected = stock(**text_of()).logits
         with ThreadPoolExecutor(4) as pool:
-            calls = [pool.submit(stock, **text_of(7)) for _ in range(4)]
+            calls = [pool.submit(stock, **text_of()) for _ in range(4)]
     assert all(torch.equal(call.result().logits, expected) for call in calls)
 
 
@@ -279,12 +280,12 @@ def test_attention_to_another_text_is_refused():
         transformers.BertConfig(**SMALL, is_decoder=True, add_cross_attention=True)
     ).eval()
     with replaced(stock), input_error("attention to another text"):
-        stock(**text_of(7), encoder_hidden_states=torch.zeros(1, 7, 8))
+        stock(**text_of(), encoder_hidden_states=torch.zeros(1, 7, 8))
 
 
 def test_a_plain_model_is_restored_and_can_be_called_through_forward():
     stock = small_model("mpnet")
-    ids, mask = text_of(7).values()
+    ids, mask = text_of().values()
     names = set(vars(stock))
     calls = []
     stock.base_model.register_forward_hook(lambda *_: calls.append(1))
@@ -302,14 +303,14 @@ def test_a_plain_model_is_restored_and_can_be_called_through_forward():
 
 def test_texts_that_use_the_same_slots_share_constants(stock_and_model):
     stock, model = stock_and_model("deberta-v2")
-    ids = text_of(7)["input_ids"]
+    ids = text_of()["input_ids"]
     both = model.hidden_states(inputs_of(torch.cat([ids, ids.flip(1)])), uniform(stock))
-    torch.testing.assert_close(both[:1], model.hidden_states(text_of(7), uniform(stock)))
+    torch.testing.assert_close(both[:1], model.hidden_states(text_of(), uniform(stock)))
 
 
 def test_a_base_model_can_be_called_while_its_attention_is_replaced():
     stock = small_model("mpnet").base_model
-    text = text_of(7)
+    text = text_of()
     before = stock(**text).last_hidden_state
     with replaced(stock):
         changed = stock(**text).last_hidden_state
@@ -351,11 +352,11 @@ def test_the_same_weights_give_the_same_states_whichever_way_attention_is_replac
 def test_a_part_of_a_model_cannot_be_called_by_itself():
     stock = small_model("mpnet")
     with replaced(stock), input_error("attention was called directly"):
-        stock.base_model(**text_of(7))
-    stock.base_model(**text_of(7))
+        stock.base_model(**text_of())
+    stock.base_model(**text_of())
     model = papa.Model(stock)
     with input_error(" was called directly"):
-        model.full(**text_of(7))
+        model.full(**text_of())
     with input_error("already passed to papa"):
         papa.Model(copy.deepcopy(model.full))
     with input_error("cannot be copied"):
@@ -377,7 +378,7 @@ def test_another_model_cannot_be_called_by_a_hook():
     """Its softmaxes would be taken for those of the replaced model."""
     stock = small_model("bloom").base_model
     other = copy.deepcopy(stock)
-    text = text_of(7)
+    text = text_of()
     stock.get_input_embeddings().register_forward_hook(lambda *_: other(**text) and None)
     with (
         replaced(stock),
@@ -396,7 +397,7 @@ class Router(nn.Module):
 
 def test_a_router_with_as_many_experts_as_tokens_is_no_attention():
     stock = small_model("bloom").base_model
-    text = text_of(7)
+    text = text_of()
     with replaced(stock):
         expected = stock(**text).last_hidden_state
     stock.word_embeddings_layernorm = nn.Sequential(stock.word_embeddings_layernorm, Router())
@@ -420,7 +421,7 @@ def test_a_compiled_model_runs_as_python_or_is_refused():
     compiled = torch.compile(stock, backend="eager")
     with replaced(stock):
         assert torch.equal(
-            compiled(**text_of(7)).last_hidden_state, stock(**text_of(7)).last_hidden_state
+            compiled(**text_of()).last_hidden_state, stock(**text_of()).last_hidden_state
         )
     stock.compile(backend="eager")
     with input_error("do not compile it"), replaced(stock):
@@ -433,7 +434,7 @@ def test_a_model_is_checked_without_autocast():
         torch.autocast("cpu", torch.bfloat16),
         replaced(stock),
     ):
-        stock(**text_of(7))
+        stock(**text_of())
 
 
 def test_gradient_checkpointing_is_refused():
@@ -451,7 +452,7 @@ def test_gradient_checkpointing_is_refused():
 def test_xlnets_other_attention_is_refused(argument):
     stock = small_model("xlnet")
     with replaced(stock), input_error(f"{argument} changes attention"):
-        stock(**text_of(7), **{argument: torch.zeros(1, 7, 7)})
+        stock(**text_of(), **{argument: torch.zeros(1, 7, 7)})
 
 
 def test_dropout_is_off_after_passes_of_two_threads():
@@ -478,7 +479,7 @@ def test_hooks_of_users_keep_their_order():
     stock.register_forward_hook(lambda *_: called.append("first"))
     stock.register_forward_hook(lambda *_: called.append("prepended"), prepend=True)
     with replaced(stock):
-        stock(**text_of(7))
+        stock(**text_of())
     assert called == ["prepended", "first"]
 
 
@@ -487,11 +488,11 @@ def test_outputs_of_heads_are_averaged_in_bfloat16(kind):
     """Their softmax is in float32, and their values are not."""
     stock = small_model(kind)
     exact, rounded = (
-        papa.average_attention(papa.Model(model), [text_of(7)], kind="mean-output")
+        papa.average_attention(papa.Model(model), [text_of()], kind="mean-output")
         for model in (copy.deepcopy(stock), stock.to(torch.bfloat16))
     )
-    close = {"atol": 0.03 * float(exact.mean.abs().max()), "rtol": 0.03}
-    torch.testing.assert_close(rounded.mean.float(), exact.mean.float(), **close)
+    largest = float(exact.mean.abs().max())
+    close(rounded.mean.float(), exact.mean.float(), atol=0.03 * largest, rtol=0.03)
 
 
 def test_all_slots_of_padded_texts_count_in_the_budget_of_tokens():

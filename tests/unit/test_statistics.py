@@ -34,6 +34,11 @@ from papa.results.statistics import (
 LOST = [1.0, -1.0]
 
 
+def by_quantity(*values):
+    """A value for each quantity, to add to those of `crossed`."""
+    return np.array(values)[:, None, None, None]
+
+
 def crossed(seed, sizes, spreads=(0.3, 0.2, 1.0, 0.5)):
     """Values `[quantity, order, seed, unit]` of orders, seeds, units, and of what they make together."""
     chance = np.random.default_rng(seed)
@@ -43,7 +48,7 @@ def crossed(seed, sizes, spreads=(0.3, 0.2, 1.0, 0.5)):
         spread * chance.normal(size=(quantities, *shape))
         for spread, shape in zip(spreads, shapes, strict=True)
     ]
-    return sum(parts, np.arange(quantities, 0, -1)[:, None, None, None])
+    return sum(parts, by_quantity(*range(quantities, 0, -1)))
 
 
 def plain(values, level=0.95):
@@ -128,10 +133,8 @@ def test_a_bound_is_below_a_margin_where_the_contrast_is_below_0():
     verdicts = set()
     for seed in range(40):
         values = crossed(seed, (3, 2, 3, 80), (0.02, 0.02, 0.3, 0.2))
-        values[:, :, :, :3] += np.array([0.0, 0.0, -5.0])[:, None, None, None] * (
-            seed % 2
-        )  # few examples are lost
-        values += np.array([-2.0, -4.5, 0.0])[:, None, None, None]
+        values[:, :, :, :3] += by_quantity(0.0, 0.0, -5.0) * (seed % 2)  # few examples are lost
+        values += by_quantity(-2.0, -4.5, 0.0)
         spread = spread_of(values, 1.0)
         bound = spread.ratio(above, below).bound
         for margin in (0.02, 0.05, 0.1):
@@ -247,11 +250,9 @@ def test_what_is_known_has_an_interval_of_no_width_and_a_share_of_nothing_has_no
     assert estimate.above()
     assert set(estimate.shares.values()) == {0.0}
     assert equal.estimate(LOST).p() == 1
-    constant = spread_of(
-        np.broadcast_to(np.array([0.1, 0.7, 0.4])[:, None, None, None], (3, 1, 3, 7))
-    )
+    constant = spread_of(np.broadcast_to(by_quantity(0.1, 0.7, 0.4), (3, 1, 3, 7)))
     assert constant.ratio([0, 1, -1], [-1, 1, 0]) == pytest.approx(Interval(0.5, 0.5, 0.5, 0.5))
-    values = crossed(12, (3, 1, 4, 50)) + np.array([3.0, 0.0, 0.0])[:, None, None, None]
+    values = crossed(12, (3, 1, 4, 50)) + by_quantity(3.0, 0.0, 0.0)
     ratio = spread_of(values, 1.0).ratio([0.5, -0.5, 0], [1, -1, 0])
     assert ratio == pytest.approx(Interval(0.5, 0.5, 0.5, 0.5))
     values[1] = values[0]  # context_free probes predict the same as the original

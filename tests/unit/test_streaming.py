@@ -5,13 +5,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import torch
+from families import close
 from sizes import CORPUS_SLOTS, HEADS, LAYERS, TRAIN, VALIDATION
 
 import papa
 from papa.data.tokenize import write_groups
 from papa.data.tokens import Tokens
 from papa.files import read_facts, read_table, write_table
-from papa.method.objectives import IGNORED, GoldLabels, Labelled, ProbeSizes, SequenceProbe
+from papa.method.objectives import IGNORED, SequenceProbe
 from papa.method.variants import replaced_by
 
 ALL = "average/all"
@@ -58,7 +59,7 @@ def test_streamed_equals_stored(stages, variant):
     stored, of_stored = stages.stored(variant)
     streamed, of_streamed = stages.streamed(variant)
     # a rounding of float16 may fall the other way if a batch is another
-    torch.testing.assert_close(of_streamed, of_stored, atol=2e-3, rtol=0)
+    close(of_streamed, of_stored, atol=2e-3)
     assert [streamed[key] for key in ("kept", "heads")] == [
         stored[key] for key in ("kept", "heads")
     ]
@@ -173,16 +174,14 @@ def test_further_validation_splits_have_outcomes_of_their_own(stages, corpus, da
         run, probe = kind(ALL)
         assert run["score"] == before[0]["score"]
         assert jobs.score(corpus / "run.parquet", data["labels"], metric, "alpha") == turned_around
-        torch.testing.assert_close(probe, before[1], atol=2e-3, rtol=0)
+        close(probe, before[1], atol=2e-3)
         table = read_table(corpus / "run.parquet")
         splits = [table.filter(pc.field("split") == split) for split in ("validation", *names)]
         assert pa.concat_tables(splits) == table
         first, *others = [part.drop_columns("split") for part in splits]
         assert all(part == first for part in others)
     # what comes back from a checkpoint is in an order of its own
-    splits = Tokens.read(corpus / "tokens.parquet")
-    labels = GoldLabels.read(data["labels"], "label t", splits["train"])
-    labelled = Labelled(splits, ProbeSizes(LAYERS + 1, 35, 0.4, 0.0), labels)
+    labelled = jobs.labelled(data)
     items = {
         split: values[values != IGNORED]
         for split, values in labelled.labels.items()

@@ -11,13 +11,11 @@ import pytest
 from finished import (
     CHANCE,
     CONFIG,
-    HEADS,
-    LAYERS,
     SLOTS,
     TASK,
     TITLE,
+    all_learned,
     averages,
-    learned,
     page_of,
     write_results,
 )
@@ -64,7 +62,7 @@ def test_a_study_of_several_models_and_tasks_names_them(loaded):
     weights = loaded.heads.set_index(["model", "task", "constant", "seed", "layer", "head"])[
         "value"
     ].sort_index()
-    expected = [learned(0, head) for head in range(LAYERS * HEADS)]
+    expected = all_learned(0)
     for model, task in (("small", "second"), ("other", "first")):
         np.testing.assert_allclose(weights.loc[(model, task, "average", 0)], expected)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import labelled, run_record
+from refusals import damage_error
 
-from papa.errors import DamagedArtefact
 from papa.files import write_json, write_table
 from papa.results.outcomes import VARIANT_KEYS
 from papa.results.reliance import EFFECT_COLUMNS
@@ -94,7 +94,7 @@ def test_runs_become_one_row_per_metric_and_subset():
     right = {setting: [1, 1, 0, 1, 1, 0]}
     about = {"task": "pos", "model": "tiny", "metric": "f1", "subset": ["a", "a", "", "", "b", "b"]}
     outcomes = labelled(right, gold=[0, 0, 0, 1, 1, 1], **about)
-    table = collect_runs([run_record("pos", "1/2", 1)], [outcomes], {"pos": "POS"})
+    table = collect_runs([run_record("pos", "1/2")], [outcomes], {"pos": "POS"})
     assert list(table.columns) == list(RUN_COLUMNS)
     assert without_draws(table)["order"].tolist() == ["lambda"] * 4
     assert table[["metric", "main", "subset", "score", "examples"]].to_numpy().tolist() == [
@@ -218,5 +218,5 @@ def test_the_end_of_a_run_prints_claims_and_caveats(tmp_path, capsys):
 def test_bad_tables_are_named(tmp_path):
     path = tmp_path / "table.parquet"
     write_table(arrow_of(scored({"1": [0.8]}), RUN_COLUMNS), path, {})
-    with pytest.raises(DamagedArtefact, match="is not a summary of papa"):
+    with damage_error("is not a summary of papa"):
         read_summary(path)

@@ -18,9 +18,6 @@ from papa.files import read_facts, read_table, write_table
 from papa.method import objectives
 from papa.method.objectives import (
     IGNORED,
-    GoldLabels,
-    Labelled,
-    ProbeSizes,
     SequenceProbe,
     TokenProbe,
 )
@@ -71,7 +68,6 @@ def test_batches_and_sentences_without_a_labelled_word_count_nothing(
 ):
     monkeypatch.setattr(objectives, "EVALUATED_AT_ONCE", at_once)
     table = read_table(data["labels"])
-    splits = Tokens.read(data["tokens"])
 
     def outcomes(name, bare):
         rows = enumerate(table["label t"].to_pylist())
@@ -87,11 +83,7 @@ def test_batches_and_sentences_without_a_labelled_word_count_nothing(
     every = outcomes("all", lambda number: number < TRAIN and number % 2)
     some = outcomes("some", lambda number: number % (2 if number < TRAIN else 3))
     assert some == every, "labels of validation texts reach no probe"
-    objective = Labelled(
-        splits,
-        ProbeSizes(LAYERS + 1, 35, 0.4, 0.0),
-        GoldLabels.read(data["labels"], "label t", splits["train"]),
-    )
+    objective = jobs.labelled(data)
     loss = objective.loss(objective.batch(torch.tensor([1, 3])), torch.zeros(0, LAYERS + 1, 35))
     loss.backward()
     assert loss.item() == 0

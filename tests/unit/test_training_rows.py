@@ -5,12 +5,11 @@ import numpy as np
 import pytest
 import torch
 from jobs import training
-from sizes import LAYERS, TRAIN
+from sizes import TRAIN
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from papa.data.tokens import Tokens
-from papa.method.objectives import GoldLabels, Labelled, ProbeSizes
+from papa.method.objectives import Labelled
 from papa.method.states import StreamedStates
 from papa.method.training import TrainingTask, drawn_rows, fit
 from papa.results.statistics import SOURCES, PseudoValues, Spread
@@ -102,17 +101,15 @@ def test_over_corpora_the_variance_between_samples_is_without_that_of_their_seed
         )
 
 
-def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(tiny, corpus, data, metric, loaded):
+def test_a_probe_learns_from_its_sample_as_a_plain_loop_does(data, loaded):
     """The oracle: AdamW of torch on the sampled rows only."""
     how = training(batch_size=7, epochs=2)
     rows = drawn_rows(torch.arange(TRAIN) // 3, 4)
-    splits = Tokens.read(data["tokens"])
-    sizes = ProbeSizes(LAYERS + 1, loaded.hidden, 0.4, 0.0)
     states = StreamedStates(loaded, loaded.replacement, rounded=True)
 
     def objective():
         torch.manual_seed(3)
-        return Labelled(splits, sizes, GoldLabels.read(data["labels"], "label t", splits["train"]))
+        return jobs.labelled(data)
 
     ours = objective()
     plain = objective()

@@ -37,7 +37,7 @@ SLOTS = 13
 
 
 @pytest.fixture
-def model(tmp_path, monkeypatch):
+def model(tmp_path):
     write_model(tmp_path / "model")
     torch.set_num_threads(1)
     return f"{tmp_path}/model"

@@ -1,6 +1,5 @@
 """The workflow with a decoder: texts without gaps, averages, λ, probes, reliance and all orders, as for encoders."""
 
-import json
 import shutil
 
 import pytest
@@ -9,7 +8,7 @@ import transformers
 from tiny import CONFIG, with_keys, without_labels
 from tokenizers import pre_tokenizers
 
-from papa.files import read_facts, read_table
+from papa.files import read_facts, read_json, read_table
 from papa.method.averages import Constants
 
 pytestmark = pytest.mark.slow
@@ -62,7 +61,7 @@ def test_a_decoder_goes_through_the_workflow(workflow):
     assert set(
         read_table(results / "tables/runs.parquet").to_pandas().query("task == 'next'")["seed"]
     ) == {0}
-    claims = json.loads((results / "tables/claims.json").read_text())
+    claims = read_json(results / "tables/claims.json")
     assert "next" in str(claims["sentences"])
     assert "based on 2 seeds" in claims["notes"][0]
     assert workflow.planned(config) == {}
@@ -101,7 +100,7 @@ def test_every_order_is_in_the_report_and_is_compared(fresh_copy):
             values = order.sort_values("rank")["value"].tolist()
             assert values == sorted(values)
             assert len(set(values)) > 1
-    claims = json.loads((results / "tables/claims.json").read_text())
+    claims = read_json(results / "tables/claims.json")
     assert {claim["order"] for claim in claims["claims"]} == set(ORDERS)
     assert "gradient" in (results / "report/index.html").read_text()
     # an edit of how probes are trained weighs heads again where a probe has the loss

@@ -189,8 +189,11 @@ NOT_DRAWN = {
 RESTORED = ("grids", "corpora.*.files", "layout", "ranking", "patterns")
 """Keys whose edits undo those of other keys."""
 
+WITH_FILES = pytest.mark.usefixtures("files")
+WITH_FILES_UNDRAWN = pytest.mark.usefixtures("no_figures", "files")
 
-@pytest.mark.usefixtures("files")
+
+@WITH_FILES
 def test_the_walk_can_draw_every_key():
     keys = [key.replace("NAME", "*") for key, _ in keys_of()]
     assert sorted([*DRAWN, *NOT_DRAWN]) == sorted(keys)
@@ -280,13 +283,13 @@ def edit_data(kind, chance):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("files", "no_figures")
+@WITH_FILES_UNDRAWN
 def test_results_after_edits_are_those_of_a_fresh_run():
     chance = random.Random(SEED)
     keys = []
     config = CONFIG
     compared = 0
-    assert finish(config, Path("walk")) is None
+    assert finish(config, "walk") is None
     while compared < STEPS:
         asked = config
         drawn = []
@@ -299,11 +302,11 @@ def test_results_after_edits_are_those_of_a_fresh_run():
                 drawn = [*drawn, key]
         drawn.append(chance.choice(DATA_EDITS))
         edit_data(drawn[-1], chance)
-        fresh = Path(f"fresh {compared}")
-        refused = finish(asked, Path("walk"))
+        fresh = f"fresh {compared}"
+        refused = finish(asked, "walk")
         assert refused == finish(asked, fresh), drawn
         if refused is None:
-            assert tables_in(Path("walk")) == tables_in(fresh), (drawn, asked)
+            assert tables_in("walk") == tables_in(fresh), (drawn, asked)
             config = asked
             compared += 1
         shutil.rmtree(fresh, ignore_errors=True)
@@ -313,7 +316,7 @@ def tables_in(folder):
     """Return the values of all tables of a study."""
     return {
         path.name: digest_of_table(read_table(path))
-        for path in sorted(folder.glob("tables/*.parquet"))
+        for path in sorted(Path(folder).glob("tables/*.parquet"))
     }
 
 
@@ -326,7 +329,7 @@ def is_legal(config):
 
 
 def plan_of(config, folder):
-    return Plan(config_of(config), folder, cache=folder / "cache")
+    return Plan(config_of(config), folder, cache=Path(folder, "cache"))
 
 
 def finish(config, folder):
@@ -464,28 +467,28 @@ def test_times_and_records_of_snakemake_change_nothing(recorded_copy, change, ke
     assert recorded_copy.planned(with_keys(TINY, keys)) == expected
 
 
-@pytest.mark.usefixtures("no_figures", "files")
+@WITH_FILES_UNDRAWN
 def test_states_that_are_not_kept_are_gone_and_change_no_number():
     one, two = ({**CONFIG, "keep_hidden_states": keep} for keep in (True, False))
-    assert finish(one, Path("kept")) is None
-    assert finish(two, Path("gone")) is None
+    assert finish(one, "kept") is None
+    assert finish(two, "gone") is None
     assert [len([*Path(name).glob("states/*.hidden")]) for name in ("kept", "gone")] == [6, 0]
-    assert tables_in(Path("kept")) == tables_in(Path("gone"))
+    assert tables_in("kept") == tables_in("gone")
     assert not unneeded(Path("kept"))
 
 
-@pytest.mark.usefixtures("no_figures", "files")
+@WITH_FILES_UNDRAWN
 def test_a_run_with_nothing_to_do_makes_its_plan_that_of_its_folder_again(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "")  # which is changed
     study, other = (config_of(with_keys(CONFIG, {"run.seeds": seeds})) for seeds in ([1], [2]))
-    run_here(Plan(study, Path("results/walk")))
-    Plan(other, Path("results/walk")).write()
+    run_here(Plan(study, "results/walk"))
+    Plan(other, "results/walk").write()
     assert unneeded(Path("results"))
     assert not planned(with_keys(CONFIG, {"run.seeds": [1]}), workflow_of()).plan.missing
     assert not unneeded(Path("results"))
 
 
-@pytest.mark.usefixtures("files")
+@WITH_FILES
 def test_studies_that_share_a_cache_through_a_link_keep_each_others_files():
     shared = Path("shared")
     shared.mkdir()
@@ -505,64 +508,64 @@ def test_studies_that_share_a_cache_through_a_link_keep_each_others_files():
     assert all("-2-" in name for name in probes)
     prune(Path("b/results"), list(unwanted))
     assert not unneeded(Path("a/results"))
-    kept = Plan(config_of(with_keys(CONFIG, {"run.seeds": [1]})), Path("a/results/walk"))
+    kept = Plan(config_of(with_keys(CONFIG, {"run.seeds": [1]})), "a/results/walk")
     assert [batch.rule for batch in kept.missing] == ["report"]
 
 
-@pytest.mark.usefixtures("no_figures", "files")
+@WITH_FILES_UNDRAWN
 def test_states_stay_for_readers_that_another_run_has_added():
     one, two = (
         with_keys(CONFIG, {"keep_hidden_states": False, "run.seeds": seeds})
         for seeds in ([1], [1, 2])
     )
-    old = plan_of(one, Path("s"))
+    old = plan_of(one, "s")
     old.write()
     *before, last, _ = old.missing
     for batch in before:
         run(batch, "s")
-    plan_of(two, Path("s")).write()
+    plan_of(two, "s").write()
     run(last, "s")
     assert Path(last.jobs[0].reads["states"]).exists()
-    assert finish(two, Path("s")) is None
+    assert finish(two, "s") is None
 
 
-@pytest.mark.usefixtures("no_figures", "files")
+@WITH_FILES_UNDRAWN
 @pytest.mark.slow
 def test_the_report_follows_names_and_deleted_files():
     keys = {"run.models": ["a", "b"], "run.tasks": ["animals"], "run.fractions": ["1", "0"]}
     paths = {"a": {"path": "models/tiny"}, "b": {"path": "models/other"}}
-    assert finish(with_keys(CONFIG, keys | {"models": paths}), Path("s")) is None
+    assert finish(with_keys(CONFIG, keys | {"models": paths}), "s") is None
     swapped = with_keys(CONFIG, keys | {"models": {"a": paths["b"], "b": paths["a"]}})
-    assert [batch.rule for batch in plan_of(swapped, Path("s")).missing] == ["report"]
-    assert finish(swapped, Path("s")) is finish(swapped, Path("fresh")) is None
-    expected = tables_in(Path("fresh"))
-    assert tables_in(Path("s")) == expected
+    assert [batch.rule for batch in plan_of(swapped, "s").missing] == ["report"]
+    assert finish(swapped, "s") is finish(swapped, "fresh") is None
+    expected = tables_in("fresh")
+    assert tables_in("s") == expected
     Path("s/tables/summary.parquet").unlink()
-    assert finish(swapped, Path("s")) is None
-    assert tables_in(Path("s")) == expected
+    assert finish(swapped, "s") is None
+    assert tables_in("s") == expected
 
 
-@pytest.mark.usefixtures("files")
+@WITH_FILES
 def test_jobs_ask_for_the_disk_space_of_the_hidden_states_that_they_write_or_read(monkeypatch):
     monkeypatch.setattr(Plan, "_bytes", lambda plan, job: 3_000_000_000)
-    asked = {(batch.rule, batch.disk_mb) for batch in plan_of(CONFIG, Path("s")).batches}
+    asked = {(batch.rule, batch.disk_mb) for batch in plan_of(CONFIG, "s").batches}
     others = {(rule, 1000) for rule in ("tokenize", "average", "learn_lambda", "report")}
     assert asked == others | {("hidden_states", 4000), ("probe", 4000)}
 
 
-@pytest.mark.usefixtures("files")
+@WITH_FILES
 def test_averages_of_one_corpus_are_one_job():
-    plan = plan_of(with_keys(CONFIG, {"floors": ["zeros", "mean-output"]}), Path("s"))
+    plan = plan_of(with_keys(CONFIG, {"floors": ["zeros", "mean-output"]}), "s")
     [batch] = [batch for batch in plan.missing if batch.rule == "average"]
     assert [job.about["kind"] for job in batch.jobs] == ["average", "mean-output"]
 
 
-@pytest.mark.usefixtures("files")
+@WITH_FILES
 def test_tasks_with_one_order_of_heads_share_its_hidden_states():
     tasks = {
         "tasks.longer": CONFIG["tasks"]["animals"] | {"epochs": 2},
         "run.tasks": ["animals", "longer"],
     }
     config = with_keys(CONFIG, tasks | {"ranking": {"epochs": 1}})
-    rules = [batch.rule for batch in Plan(config_of(config), Path("shared")).missing]
+    rules = [batch.rule for batch in Plan(config_of(config), "shared").missing]
     assert [rules.count(rule) for rule in ("learn_lambda", "hidden_states", "probe")] == [1, 2, 12]

@@ -13,6 +13,7 @@ from tiny import (
     REPOSITORY,
     copy_of_repository,
     in_python,
+    succeeded,
     with_keys,
     write_inputs,
 )
@@ -67,10 +68,8 @@ def extended(tmp_path_factory):
     for file in ("pyproject.toml", "results/README.md"):
         shutil.copy2(REPOSITORY / file, workflow.folder / file)
     for diff in DIFFS:
-        process = subprocess.run(
-            ["git", "apply", "-"], input=diff, cwd=workflow.folder, capture_output=True, text=True
-        )
-        assert process.returncode == 0, process.stderr
+        applied = {"input": diff, "cwd": workflow.folder, "capture_output": True, "text": True}
+        succeeded(subprocess.run(["git", "apply", "-"], **applied))
     write_inputs(workflow.folder)
     return workflow
 
@@ -87,10 +86,11 @@ def test_the_extended_project_passes_its_checks(extended, check):
             shutil.copytree(stored, extended.folder / stored.name)
     environment = os.environ | {"PYTHONPATH": str(extended.folder)}
     command = [sys.executable, "-m", *check.split()]
-    process = subprocess.run(
-        command, cwd=extended.folder, env=environment, capture_output=True, text=True
+    succeeded(
+        subprocess.run(
+            command, cwd=extended.folder, env=environment, capture_output=True, text=True
+        )
     )
-    assert process.returncode == 0, process.stdout + process.stderr
 
 
 @pytest.mark.slow
@@ -109,8 +109,7 @@ def test_a_task_has_its_labels(extended):
 @pytest.mark.slow
 def test_a_study_with_the_changes_has_their_rows_and_its_report(extended):
     extended.write(with_keys(CONFIG, KEYS))
-    process = in_python(COMPUTE, folder=extended.folder, PYTHONPATH=str(extended.folder))
-    assert process.returncode == 0, process.stderr
+    succeeded(in_python(COMPUTE, folder=extended.folder, PYTHONPATH=str(extended.folder)))
     results = extended.folder / "results/tiny"
     for table, expected in ROWS:
         rows = read_table(results / f"tables/{table}.parquet").to_pylist()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from comparing import completes, same_results
-from tiny import CONFIG, ONE_CORE, REPOSITORY, Copy, with_keys, workflow_of
+from tiny import CONFIG, ONE_CORE, REPOSITORY, Copy, succeeded, with_keys, workflow_of
 
 from papa.run.start import planned
 
@@ -246,10 +246,11 @@ def test_a_strange_machine(computed, tmp_path, monkeypatch):
     can_mount = not subprocess.run(
         [*APART, "mount", "-t", "tmpfs", "tmpfs", f"{tmp_path}/small"]
     ).returncode
-    process = subprocess.run(
-        [*(mounted if can_mount else []), *command], **study.settings(), capture_output=True
+    process = succeeded(
+        subprocess.run(
+            [*(mounted if can_mount else []), *command], **study.settings(), capture_output=True
+        )
     )
-    assert process.returncode == 0, process.stdout + process.stderr
     assert "Nothing is claimed" in " ".join(process.stdout.split())
     assert process.stdout.endswith("report/index.html\n")
     same_results(computed.folder / "results", tmp_path / "elsewhere/results")

@@ -1,6 +1,5 @@
 """A decoder built by hand has the results predicted by hand, and attention of a random model contributes nothing."""
 
-import json
 import math
 import runpy
 from random import Random
@@ -12,7 +11,7 @@ import papa
 from benchmarks import known, tokens
 from papa.commands.measure import run_here
 from papa.config.reading import config_of
-from papa.files import read_table
+from papa.files import read_json, read_table
 from papa.plan.study import Plan
 from papa.results.reliance import replaceable
 
@@ -71,7 +70,7 @@ def test_the_curve_is_the_one_predicted_by_hand(results, task, constant, order, 
 
 def test_all_heads_but_one_are_claimed(results):
     assert dict(known.orders(results))["repeats/average/lambda/0"] == 1
-    claims = json.loads((results / "tables/claims.json").read_text())
+    claims = read_json(results / "tables/claims.json")
     frame = read_table(results / "tables/claims.parquet").to_pandas()
     joint = frame[frame["task"].isna()].groupby(["grid", "constant"])
     numbers = {names: replaceable(rows) for names, rows in joint}

@@ -61,10 +61,10 @@ def stages_of(planned):
     return {stage["stage"]: stage for stage in planned["stages"]}
 
 
-def with_long_texts(text, runs, **rows):
-    """`CONFIG` with a corpus of equal texts and one task; `rows` are the numbers of rows of each split."""
+def with_long_texts(text, runs, rows):
+    """`CONFIG` with a corpus of equal texts and one task; `rows` is the number of rows of each split."""
     for split in ROWS:
-        lines = "\n".join(["sentence,animal", *(f"{text},{row % 2}" for row in range(rows[split]))])
+        lines = "\n".join(["sentence,animal", *(f"{text},{row % 2}" for row in range(rows))])
         Path(f"data/long.{split}.csv").write_text(lines + "\n")
     files = {
         "files": {split: f"data/long.{split}.csv" for split in ROWS},
@@ -99,9 +99,7 @@ def test_states_that_are_deleted_need_space_for_one_batch_per_core(planned, monk
 
 def test_disk_follows_from_rows_words_and_sizes(planned):
     """All rows fill their slots: every token is stored as 3 hidden states of 8 numbers in float16."""
-    config = with_long_texts(
-        " ".join(["cat"] * 40), {"fractions": ["1"]}, train=2_000, validation=2_000
-    )
+    config = with_long_texts(" ".join(["cat"] * 40), {"fractions": ["1"]}, rows=2_000)
     config["floors"] = []
     assert planned(config)["total"]["disk_mb"] == pytest.approx(4_000 * 13 * 3 * 8 * 2 / 10**6)
     config["corpora"]["sentences"]["train_limit"] = 1_000
@@ -142,7 +140,7 @@ def test_padded_texts_are_timed_in_batches_of_as_many_slots_as_in_a_run(plan, mo
 def test_time_is_that_of_a_batch_times_the_passes(planned, monkeypatch):
     """With 13 tokens a second; each epoch of λ has three passes, because of its gradients."""
     monkeypatch.setattr("papa.commands.plan._tokens_per_second", lambda *_: 13.0)
-    config = with_long_texts(" ".join(["cat"] * 40), {"seeds": [1, 2]}, train=24, validation=24)
+    config = with_long_texts(" ".join(["cat"] * 40), {"seeds": [1, 2]}, rows=24)
     epochs = config["tasks"]["animals"]["epochs"]
     stages = stages_of(planned(config))
     passes = {
@@ -213,7 +211,7 @@ def test_what_is_not_here_is_said_first(plan, keys, code, expected):
 
 def test_a_model_or_tokenizer_that_cannot_be_used_is_said_first(plan, planned, folder):
     runs = {"fractions": ["1"], "models": ["added", "adapted"]}
-    config = with_long_texts("the <e1> cat", runs, train=3, validation=3)
+    config = with_long_texts("the <e1> cat", runs, rows=3)
     rows = '{"sentence": "a cat", "animal": "1"}\n{"sentence": "the <e1> cat", "animal": "0"}\n'
     (folder / "data/long.jsonl").write_text(rows)
     config["corpora"]["sentences"]["files"]["train"] = "data/long.jsonl"
@@ -247,9 +245,7 @@ def test_a_model_or_tokenizer_that_cannot_be_used_is_said_first(plan, planned, f
     ],
 )
 def test_labels_are_read_before_anything_runs(plan, folder, keys, expected):
-    config = with_long_texts(
-        "the cat", {"fractions": ["1"], "tasks": ["animals"]}, train=9, validation=9
-    )
+    config = with_long_texts("the cat", {"fractions": ["1"], "tasks": ["animals"]}, rows=9)
     for file in config["corpora"]["sentences"]["files"].values():
         rows = "".join(f"the cat {row},{'yes' if row % 3 else 'no'}\n" for row in range(9))
         (folder / file).write_text(f"{config['corpora']['sentences']['first']},animal\n{rows}")
@@ -262,7 +258,7 @@ def test_labels_are_read_before_anything_runs(plan, folder, keys, expected):
 def test_the_smallest_margin_is_worked_out_by_hand(plan, planned):
     """Seeds vary by .005 of the range, 5% of the examples differ and one that was not seen, attention gives .2."""
     runs = {"seeds": [1, 2, 3], "tasks": ["animals", "rte"]}
-    config = with_long_texts("the cat", runs, train=408, validation=408)
+    config = with_long_texts("the cat", runs, rows=408)
     config["tasks"]["rte"] = config["tasks"]["animals"] | {"title": "RTE"}
     entry, _ = planned(config)["smallest_margins"]
     expected = smallest_margin(3, 0.005, ((0.05 + 2 * UNSEEN_UNITS / 408) / 408) ** 0.5)
@@ -290,7 +286,7 @@ def test_the_smallest_margin_is_worked_out_by_hand(plan, planned):
 )
 def test_a_cluster_counts_as_one_example(planned, cluster, effect):
     """Against the variance of a mean of equal rows: the sum of squared sizes of clusters, divided by the rows."""
-    config = with_long_texts("the cat", {"seeds": [1, 2, 3]}, train=408, validation=408)
+    config = with_long_texts("the cat", {"seeds": [1, 2, 3]}, rows=408)
     config["corpora"]["sentences"]["cluster"] = cluster
     lines = [
         f"the cat,{size % 2},d{place}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tiny import CONFIG, REPOSITORY, write_inputs
+from tiny import CONFIG, REPOSITORY, succeeded, write_inputs
 
 pytestmark = pytest.mark.slow
 ONE_TASK = json.dumps(
@@ -21,7 +21,7 @@ for short, name in LONG.items():  # file names contain several of them
     ONE_TASK = ONE_TASK.replace(f'"{short}"', f'"{name}"')
 
 
-def run(*command, cwd):
+def done(*command, cwd):
     """A command as in a new shell: nothing of this process's Python or of the clone is found."""
     ours = ("PYTHONPATH", "VIRTUAL_ENV", "COLUMNS")
     environment = {
@@ -29,15 +29,11 @@ def run(*command, cwd):
         for key, value in os.environ.items()
         if key not in ours and not key.startswith("PAPA_")
     }
-    return subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=3000
+    return succeeded(
+        subprocess.run(
+            command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=3000
+        )
     )
-
-
-def done(*command, cwd):
-    process = run(*command, cwd=cwd)
-    assert process.returncode == 0, process.stdout + process.stderr
-    return process
 
 
 @pytest.fixture(scope="module")

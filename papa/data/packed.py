@@ -250,14 +250,14 @@ class Examples:
         """Return `[example or 1, ...]` of slots or columns `[example, ...]`: one row if they are the same for all."""
         return values[:1] if self.same_slots else values
 
-    def last(self, keys: int) -> Examples:
-        """Return the layout for a layer that sees only the last `keys` keys, such as one with a sliding window."""
-        if self.packed or keys == self.slots.shape[1]:
+    def last(self, keys: int, queries: int) -> Examples:
+        """Return the layout for a layer that has only the last keys and queries, such as one with a sliding window."""
+        if self.packed or (keys, queries) == (self.slots.shape[1], self.queries):
             return self
         real = None if self.real is None else self.real[:, -keys:]
         slots = self.slots[:, -keys:]
         columns = self.columns[:, -keys:]
-        return Examples(slots, columns, real, self.n, last_queries=self.queries)
+        return Examples(slots, columns, real, self.n, last_queries=queries)
 
     @property
     def queries(self) -> int:

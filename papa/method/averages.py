@@ -161,7 +161,7 @@ class Constants:
         """Read a file that `save` wrote; with `sink` or `by-distance` as `kind`, its averages are `tied`.
 
         Raises:
-            InputError: there is no such file.
+            InputError: there is no such file, or it has no such constants.
             DamagedArtefact: the file is damaged or contains something else.
         """
         averages, mean = _read(path, ("sum", "count"))
@@ -170,7 +170,13 @@ class Constants:
         # bit by bit, because the same division made both
         if not torch.equal(averages.mean, mean):
             raise damaged(path, "is damaged (its sums, counts and means do not agree)")
-        return averages.tied(kind) if kind in TIED else averages
+        if kind in TIED:
+            return averages.tied(kind)
+        if kind not in ("", averages.kind):
+            raise InputError(
+                f"The constants are {kind!r}, but {path} has {averages.kind}; write {' or '.join(TIED)}, or nothing."
+            )
+        return averages
 
     @classmethod
     def load_constants(cls, path: PathLike) -> Loaded:

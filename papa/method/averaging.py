@@ -86,6 +86,11 @@ class Averaging:
                 shape = (self.model.layers, self.entries, values.shape[-1])
                 # float32 would round away small attention weights once the sum over a corpus is large
                 self.total = torch.zeros(shape, dtype=torch.float64, device=self.device)
+            if values.shape[-1] != self.total.shape[-1]:
+                raise InputError(
+                    "Heads have outputs of different sizes in different layers, so there is no mean-output; leave it "
+                    "out of `constants` and `floors`."
+                )
             if self.device == values.device:
                 self.total[index].index_add_(0, entries, values)
             else:
@@ -100,6 +105,7 @@ class Averaging:
         with torch.no_grad():
             self.model.watch(batch, watch, OBSERVED_AT_ONCE)
         self.examples += len(batch.lengths)
+        self.added = 0
 
     def _entries_and_counted(
         self, examples: Examples, begin: int, end: int

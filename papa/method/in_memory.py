@@ -71,6 +71,7 @@ def learn_lambda(  # noqa: PLR0913 - settings are keywords
         # the caller's random numbers stay what they would have been
         torch.random.fork_rng([model.device] if model.device.type == "cuda" else []),
         # a notebook may have switched gradients off
+        torch.inference_mode(False),
         torch.enable_grad(),
     ):
         torch.manual_seed(seed)

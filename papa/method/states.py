@@ -125,8 +125,8 @@ def _halved(states: Sequence[Tensor], scaling: bool) -> Tensor:
     Raises:
         InputError: a state is not finite.
     """
-    halved = [] if scaling else [state.half() for state in states]
-    half = (stacked(halved) if halved else scaled(stacked(states).float())).cpu()
+    joined = stacked(states if scaling else [state.half() for state in states])
+    half = (scaled(joined.float()) if scaling else joined).cpu()
     if torch.isfinite(half).all():
         return half
     if all(state.isfinite().all() for state in states):

@@ -316,7 +316,7 @@ def mask(
         )
     if session.rule_observer is not None:
         session.rule_observer(mask_function)
-    return allowed_keys(mask_function, examples.last(kv_length))
+    return allowed_keys(mask_function, examples.last(kv_length, examples.queries))
 
 
 def allowed_keys(rule: Rule, examples: Examples) -> Tensor | None:
@@ -372,7 +372,7 @@ def attention(
     index = session.next_layer(module)
     if session.stand_in is not None:
         return session.stand_in(module, query, key, value), None
-    examples = session.layout.last(key.shape[2])
+    examples = session.layout.last(key.shape[2], query.shape[2])
     scored, dropout = scored_by(module, query, key, attention_mask, keywords)
     # such terms are indexed by the columns of a row, and those of a packed row run on from example to example
     if examples.packed and (

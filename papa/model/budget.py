@@ -68,7 +68,9 @@ class TokenBudget:
                 problem = "%s is out of memory with a batch of %d tokens; continuing with token_budget %d."
                 log.warning(problem, model.device, tokens, self.tokens)
                 middle = -(-len(part) // 2)
-                left += [(half, None, done()) for half in (part[middle:], part[:middle])]
+                left += [
+                    (half, None, max(first, done())) for half in (part[middle:], part[:middle])
+                ]
             yield examples
 
 

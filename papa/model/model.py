@@ -118,8 +118,7 @@ class Model:
 
     @property
     def _weight(self) -> Tensor:
-        weight = next(self.model.parameters())
-        return weight
+        return next(self.model.parameters())
 
     def pack(self, inputs: Inputs | Packed) -> Packed:
         """Return the real tokens of `inputs` (as `lay_out` returns them, or already packed) on the model's device.
@@ -183,8 +182,6 @@ class Model:
         examples = self.form.examples(packed, self.causal)
         own_code = session.known.softmax is not None
         kept = unchanged(self.full) if own_code else nullcontext()
-        if dropout:
-            check_checkpointing(self.full)
         with session.over(examples, replacement), kept:  # other threads wait for the session
             session.observer = observer
             session.observed_at_once = observed_at_once
@@ -193,6 +190,7 @@ class Model:
                 # only now that this thread has the session, or another thread's pass would have dropout, too
                 self.full.train()
             try:
+                check_checkpointing(self.full)
                 with torch.autocast(
                     self.device.type, self.precision, enabled=self.precision != self.dtype
                 ):

@@ -180,13 +180,15 @@ class Trace:
 
     def uses(self, output: Tensor) -> dict[str, UsesByLayer]:
         """Return the result of `scan`, after a run that returned `output`."""
-        elsewhere = self._dependencies(output, list(self.shifts))
         uses: dict[str, UsesByLayer] = {}
         for layer, (inside, scored) in enumerate(self.attended):
             # modules outside attention, such as a router of experts, may have uses that these tokens do not show
             calls = [
                 call for call in self.shifts if call[1] == layer and self.linears[call[0]] in inside
             ]
+            # later layers may read the keys of this one, as in Gemma 4
+            later = [scored for _, scored in self.attended[layer + 1 :]]
+            elsewhere = self._dependencies(torch.cat([output.flatten(), *later]), calls)
             for call, scores in self._dependencies(scored, calls).items():
                 # outputs without a visible use are computed anyway
                 needed = elsewhere[call] | ~scores

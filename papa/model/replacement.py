@@ -160,7 +160,8 @@ class Replace:
     @cached_property
     def order(self) -> Tensor:
         """The position of each head, `[head]`, in a list of kept heads followed by replaced heads."""
-        return torch.cat([self.kept, self.heads]).argsort()
+        with torch.inference_mode(False):  # or no gradient could pass it later
+            return torch.cat([self.kept, self.heads]).argsort()
 
     def joined(self, kept: Tensor, constants: Tensor) -> Tensor:
         """Return the values of all heads, `[example, head, ...]`, from those of kept and of replaced heads."""
@@ -303,11 +304,12 @@ def check_slots(replacement: Replacement, slots: int) -> None:
 
 def replaced_in(replacement: Replacement) -> list[Head]:
     """Return the (layer, head) pairs that are replaced; heads that are mixed are not included."""
-    replaced = []
-    for layer, instruction in enumerate(replacement):
-        if isinstance(instruction, Replace):
-            replaced += [(layer, head) for head in instruction.heads.tolist()]
-    return replaced
+    return [
+        (layer, head)
+        for layer, instruction in enumerate(replacement)
+        if isinstance(instruction, Replace)
+        for head in instruction.heads.tolist()
+    ]
 
 
 def restrict(matrices: Matrices, examples: Examples, allowed: Tensor | None) -> Tensor:

@@ -346,8 +346,10 @@ class Trial:
     def _check_pruning(self, batch: Packed) -> None:
         """Prune projections; raise `InputError` if that changes hidden states."""
         constants = self._identity(batch)
-        every_other_layer = [head for head in self.every_head if head[0] % 2]
-        replacements = [self.replacement(constants, heads) for heads in (every_other_layer, None)]
+        even, odd = (
+            [head for head in self.every_head if head[0] % 2 == remainder] for remainder in (0, 1)
+        )
+        replacements = [self.replacement(constants, heads) for heads in (even, odd, None)]
 
         def states() -> list[Tensor]:
             return [state for each in replacements for state in self.run(batch, each)]

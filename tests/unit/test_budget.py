@@ -194,3 +194,21 @@ def test_a_smaller_precision_is_near_and_not_the_same(tiny, corpus):
     assert rough.sum.dtype == torch.float64
     assert 0 < float((rough.mean - exact.mean).abs().max()) < within
     assert 1e-5 < float((read[1] - read[0]).norm() / read[0].norm()) < within
+
+
+@jobs.TEXTS
+def test_a_batch_that_cannot_be_moved_is_still_averaged(loaded, train, monkeypatch):
+    sums = []
+    plain = Model.pack
+
+    def short(self, packed):
+        if sums and len(packed.lengths) > 1:
+            raise torch.OutOfMemoryError("out of memory")
+        return plain(self, packed)
+
+    monkeypatch.setattr(Model, "pack", short)
+    for _ in range(2):
+        averaging = Averaging(loaded, train.n)
+        list(averaging.add_group(train, TokenBudget(20)))
+        sums.append(averaging.averages())
+    same(*sums)

@@ -35,6 +35,8 @@ def test_what_is_saved_is_what_is_loaded(saved, constants):
     assert loaded.count.dtype == torch.int64
     assert loaded.about == constants.about
     assert loaded.examples == EXAMPLES
+    with input_error("are 'by_distance', but .* has average; write sink or by-distance"):
+        papa.Constants.load(saved, "by_distance")
     mean = papa.Constants.load_constants(saved)
     assert torch.equal(mean, constants.mean)
     assert mean.dtype == torch.float32

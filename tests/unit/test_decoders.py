@@ -130,6 +130,31 @@ def test_of_layers_those_that_attend_are_counted_and_the_others_stay_as_they_are
     assert (sizes["layers"], sizes["heads"]) == (2, 4)
 
 
+def test_a_layer_computes_the_keys_that_a_later_layer_reads(constants):
+    """As in Gemma 4: the fourth layer reads those of the first, whose heads are all replaced."""
+    torch.manual_seed(0)
+    layers = [f"{name}_attention" for name in ("sliding", "full", "full", "sliding", "full")]
+    config = transformers.Gemma4TextConfig(
+        **SIZES | GROUPED | ENDS | {"num_hidden_layers": 5, "layer_types": layers},
+        num_kv_shared_layers=2,
+        global_head_dim=16,
+        initializer_range=0.3,
+        vocab_size_per_layer_input=VOCABULARY,
+        hidden_size_per_layer_input=4,
+    )
+    model = transformers.Gemma4ForCausalLM._from_config(config, attn_implementation="eager").eval()
+    inputs = texts(True)
+    matrices = constants[:1].expand(5, -1, -1, -1)
+    heads = [(0, head) for head in range(HEADS)]
+    with papa.replaced_attention(model, matrices, heads), torch.no_grad():
+        expected = states_of(model, inputs)
+        model.generate(**inputs, max_new_tokens=1)
+    ours = papa.Model(model)
+    close(real(ours.hidden_states(inputs, matrices, heads), inputs), expected)
+    with input_error("no mean-output"):
+        papa.average_attention(ours, [inputs], "mean-output")
+
+
 def test_a_decoder_needs_no_mask_if_padding_follows_the_tokens(constants):
     plain = stock("llama")
     inputs = texts()

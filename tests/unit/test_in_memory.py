@@ -67,6 +67,7 @@ def test_arguments_that_do_not_fit_are_refused(folder):  # noqa: F811
     ):
         with input_error(message):
             papa.learn_lambda(model, constants, train, labels)
-    papa.learn_lambda(model, constants, train, np.array([0, 1, 0]), epochs=1)
+    with torch.inference_mode():  # as around a user's own evaluation
+        papa.learn_lambda(model, constants, train, np.array([0, 1, 0]), epochs=1)
     with input_error("takes a list of batches"):
         papa.learn_lambda(model, constants, train[0], ["x", "y", "x"])

@@ -268,7 +268,9 @@ def tasks_of(
         if not tested(of_task["status"], margin).any():
             record["untested"] = first["status"]
             original = effect_of(sample, ORIGINALS)
-            record["needed"] = original and original.examples_needed(sample.examples)
+            record["needed"] = original and original.examples_needed(
+                sample.examples, margin.in_points
+            )
         if sample.clusters is not None:
             record["clusters"] = len(sample.trivial_values)
             size = margin.size if margin.in_points else margin.size * first["contributed"]

@@ -81,7 +81,7 @@ def compare(a: PathLike, b: PathLike, margin: float | str | Sequence[str] | None
 
     `rows` has a verdict for each setting that both results have; `verdicts` counts them.
 
-    - `identical`: all outcomes are the same, so there is nothing to test.
+    - `identical`: every example adds the same to the score with every seed, so there is nothing to test.
     - `differs`: the p value of the difference is below 5%, after Holm's correction over the family.
     - `equal within δ`: two one-sided tests, against -δ and δ, both have p values below 5%, after Holm's correction
       over all settings that are not identical. A setting can differ and be equal within δ.
@@ -128,8 +128,8 @@ def compare(a: PathLike, b: PathLike, margin: float | str | Sequence[str] | None
         "differ": verdicts[DIFFERS] + verdicts[DIFFERS_BY_LESS],
         "verdicts": verdicts,
         "rows": records_of(rows),
-        "only_a": _only(left, right),
-        "only_b": _only(right, left),
+        "only_a": _only(left, common),
+        "only_b": _only(right, common),
         "settings": _differing(left.parameters, right.parameters),
     }
 
@@ -205,8 +205,11 @@ def _rows(
         row = _identity(left, outcomes, setting)
         for side, sample in (("a", a), ("b", b)):
             seeds = sample.runs.loc[sample.settings[setting], "seed"]
-            row |= {side: sample.mean(setting), f"seeds_{side}": int(seeds.nunique())}
-            row[f"examples_{side}"] = sample.examples
+            row |= {
+                side: sample.mean(setting),
+                f"seeds_{side}": int(seeds.nunique()),
+                f"examples_{side}": sample.examples,
+            }
         same = same_examples and _identical(a, b, setting)
         row |= {"paired": paired, "same": same, "delta": delta, "no_delta": no_delta}
         yield row | _tested(estimate, delta)
@@ -230,7 +233,7 @@ def _tested(estimate: Estimate | None, delta: float | None) -> Row:
         return row | {"why": "orders have no common seed"}
     row["difference"] = estimate.mean
     if not estimate.freedom:
-        return row | {"why": "one seed has no interval"}
+        return row | {"why": "a single seed or example has no interval"}
     ends = estimate.interval()
     row |= {"low": ends.low, "high": ends.high, "p": estimate.p()}
     return row | {"p_equal": None if delta is None else estimate.p_within(delta), "why": None}
@@ -238,13 +241,11 @@ def _tested(estimate: Estimate | None, delta: float | None) -> Row:
 
 def judge(rows: pd.DataFrame) -> pd.DataFrame:
     """Add `p_holm`, `p_equal_holm` and `verdict`, with all rows in one family for each kind of test."""
-    p, p_equal = (rows[name].astype("float64") for name in ("p", "p_equal"))
-    # identical outcomes need no equivalence test
-    corrected = {
-        "p_holm": holm(p.tolist()),
-        "p_equal_holm": holm(p_equal.mask(rows["same"]).tolist()),
-    }
-    rows = rows.assign(**corrected)
+    rows = rows.assign(
+        p_holm=holm(rows["p"].astype("float64").tolist()),
+        # identical outcomes need no equivalence test
+        p_equal_holm=holm(rows["p_equal"].astype("float64").mask(rows["same"]).tolist()),
+    )
     differs = rows["p_holm"] < 1 - LEVEL
     equal = rows["p_equal_holm"] < 1 - LEVEL
     # the first case that holds is the verdict
@@ -305,8 +306,7 @@ def _identical(a: Sample, b: Sample, setting: Setting) -> bool:
     """Whether every example has the same counts on both sides, in all runs of a setting."""
     first = _runs(a, setting)
     second = _runs(b, setting)
-    same_runs = first.index.equals(second.index)
-    return same_runs and np.array_equal(a.counts[first], b.counts[second])
+    return first.index.equals(second.index) and np.array_equal(a.counts[first], b.counts[second])
 
 
 def _runs(sample: Sample, setting: Setting) -> pd.Series[int]:
@@ -368,11 +368,10 @@ def _delta(sample: Sample, outcomes: TaskOutcomes, margins: Margins) -> tuple[fl
     return margin.size * effect.contributed().mean, ""
 
 
-def _only(side: Results, other_side: Results) -> list[Row]:
+def _only(side: Results, common: dict[Key, list[Setting]]) -> list[Row]:
     rows = []
     for key, outcomes in side.outcomes.items():
-        other = other_side.outcomes.get(key)
-        known = other.settings() if other else {}
+        known = common.get(key, [])
         rows += [
             _identity(side, outcomes, each) for each in outcomes.settings() if each not in known
         ]

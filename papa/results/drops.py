@@ -32,7 +32,7 @@ NOTE = (
     "Mean original score: over all tasks except those with a log-scale score (masked language modelling). Mean drop: "
     f"with every head replaced, over the tasks that have one. {DROP_NOTE}"
 )
-CAPTION = "Each point is a model: its mean original score, and its mean relative drop with every head replaced."
+CAPTION = "Each point is a model with its constants: mean original score and relative drop with every head replaced."
 
 
 def drops(finished: Finished) -> Section | None:

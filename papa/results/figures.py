@@ -228,7 +228,7 @@ def _in_words(points: pd.DataFrame) -> str:
 def figure_note(frame: pd.DataFrame) -> str:
     """Return the caption of a grid's figure, which explains axes, intervals and floors."""
     rows = frame[frame["main"] & frame["mean"].notna()]
-    intervals = "one probe seed, so no interval"
+    intervals = "a single seed or example has no interval"
     if rows["low"].notna().any():
         shape = "bars" if len(rows.groupby(CURVE_KEYS)) > MAXIMUM_BANDS else "bands"
         intervals = f"{shape} are 95% intervals, cut to the metric's range"

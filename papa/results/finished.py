@@ -184,7 +184,7 @@ class Finished:
         """The sources of variance that the intervals of the study cover."""
         return covered(
             probed=bool(is_probed(self.runs["metric"]).any()),
-            resampled=any(job.about["sample"] for job in self.probes),
+            resampled=any(job.about["sample"] > 1 for job in self.probes),
             ordered=bool(self.claims["orders"].gt(1).any()),
         )
 

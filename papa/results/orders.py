@@ -24,10 +24,9 @@ def orders_of(runs: pd.DataFrame) -> pd.DataFrame:
     """Compare the learned orders in a table of runs with random ones, for each model, task and constant.
 
     The score of an order is its mean over the probe seeds and the numbers of replaced heads that it and the random
-    orders have. There are the `difference` between the mean scores of both kinds of orders, the number of random orders
-    (`draws`), and how often a random order scores at least as high as a learned one (`as_good`). `p` is that of the
-    learned order with the first seed, which is exchangeable with random orders if it knows nothing of the task. With
-    few draws, it is null.
+    orders have. Only the first seed of a learned order counts: if it knows nothing of the task, it is exchangeable with
+    random orders, and a mean over seeds is not. There are the `difference` from the mean score of random orders, their
+    number (`draws`), the share of them that score at least as high (`as_good`), and `p`. With few draws, `p` is null.
     """
     rows = without_draws(runs).assign(draw=runs["order"])
     rows = rows[is_main(rows) & rows["order"].isin([*LEARNED, RANDOM])]
@@ -42,12 +41,13 @@ def orders_of(runs: pd.DataFrame) -> pd.DataFrame:
             scores = both.dropna(axis="columns").mean(axis="columns").dropna().groupby("order")
             if scores.ngroups < 2:
                 continue
-            learned, drawn = (scores.get_group(name).to_numpy() for name in (order, RANDOM))
-            as_good = drawn >= learned[:, None] - ROUNDING
+            learned = scores.get_group(order).iloc[0]
+            drawn = scores.get_group(RANDOM)
+            as_good = drawn >= learned - ROUNDING
             # the learned order is one of the exchangeable ones, so p is never 0
-            p = (1 + as_good[0].sum()) / (1 + len(drawn))
+            p = (1 + as_good.sum()) / (1 + len(drawn))
             if len(drawn) < FEWEST_DRAWS:
                 p = math.nan
-            difference = learned.mean() - drawn.mean()
+            difference = learned - drawn.mean()
             records.append((*keys, order, len(drawn), difference, as_good.mean(), p))
     return pd.DataFrame(records, columns=[*COLUMNS, *RESULTS])

@@ -33,7 +33,9 @@ RUN_KEYS = [*VARIANT_KEYS, "seed", "sample"]
 """The columns that identify a run of a model on a task; sample 0 are all training rows."""
 ITEM_COLUMNS = [name for name in OUTCOME_TYPES if name not in OUTCOME_COLUMNS]
 """The columns of an item that are the same in every run; an item is a label or a text."""
-ITEM_TYPES = {"split": str, "subset": str, "cluster": int}
+ITEM_TYPES = {"split": str, "subset": str} | dict.fromkeys(
+    ("cluster", "word", "gold", "position"), int
+)
 """The types of the columns of items that a table of several tasks stores as others."""
 COLUMNS = dict.fromkeys(("model", "task", *VARIANT_KEYS), "string") | {
     "seed": "int64",
@@ -182,7 +184,7 @@ def by_cluster(counts: Counts, clusters: np.ndarray | None) -> Counts:
         return counts
     # `reduceat` sums neighbours, but the texts of a cluster may be far apart
     order = np.argsort(clusters, kind="stable")
-    begins = np.flatnonzero(np.diff(clusters[order], prepend=clusters[order[:1]] - 1))
+    begins = np.unique(clusters[order], return_index=True)[1]
     return np.add.reduceat(counts[:, order], begins, axis=1)
 
 
@@ -292,22 +294,32 @@ class Sample:
     def step(self) -> float:
         """The typical change of a unit's pseudo-value if attention changes its outcome (root mean square).
 
+        Such changes are those between the original and the highest floor or, if there are none, the trivial classifier.
         Losses change in every unit, and never by chance in none, so only deviations from their mean change count.
         """
-        if not self.floor_settings:
-            return 0.0
-        floor = self.floor_settings[0]
-        common = _common_runs([(self, ORIGINALS), (self, floor)])
-        if common is None:
-            return 0.0
-        with_context, without = (runs[0] for runs in common)
-        sums = [by_cluster(self.counts[runs], self.clusters) for runs in (with_context, without)]
-        differs = (sums[0] != sums[1]).any(-1)
-        values = self.trivial_values if floor in self.guesses else self.values[without]
-        moved = (self.values[with_context] - values)[differs]
+        floors = [floor for floor in self.floor_settings[:1] if floor not in self.guesses]
+        moved = self._moved(*floors)
+        if not len(moved):
+            moved = self._moved()
         if self.metric.log_scaled and len(moved):
             moved = moved - moved.mean()
         return np.sqrt(np.mean(moved**2)) if len(moved) else 0.0
+
+    def _moved(self, *floor: Setting) -> np.ndarray:
+        """Return by how much pseudo-values change from the original to a floor, by default the trivial classifier.
+
+        Only units whose outcome differs are listed.
+        """
+        common = _common_runs([(self, setting) for setting in (ORIGINALS, *floor)])
+        if common is None:
+            return np.empty(0)
+        original, *of_floor = (runs[0] for runs in common)
+        without = of_floor[0] if floor else [-1]
+        counts = by_cluster(np.concatenate([self.counts, self.trivial_counts]), self.clusters)
+        values = np.vstack([self.values, self.trivial_values])
+        differs = (counts[original] != counts[without]).any(-1)
+        changes: np.ndarray = (values[original] - values[without])[differs]
+        return changes
 
 
 Scores = Sequence[tuple[Sample, Setting]]

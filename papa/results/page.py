@@ -24,6 +24,7 @@ from papa.results.phrases import span
 from papa.results.section import Section, narrow_svg
 from papa.results.summary import data_of, is_main
 from papa.results.table import Row, Table, used_columns
+from papa.results.views import grid_views, rows_of
 
 FOLDED_ROWS = 30
 """Tables are folded at first if they have more rows than this in total."""
@@ -63,7 +64,9 @@ def _shown(section: Section, svg: str, finished: Finished) -> Row:
     size = sum(len(table.rows) for table in section.tables)
     shown = {"figure": "", "narrow": "", "caption": "", "folded": size > FOLDED_ROWS}
     if svg:
-        rows = section.frame if "examples" in section.frame else finished.summary
+        rows = section.frame
+        if "examples" not in rows:  # a figure of the first grid
+            rows = rows_of(grid_views(finished.config)[0], finished.summary)
         numbers = span(rows.loc[is_main(rows), "examples"], "validation example")
         per_task = " per task" if rows["task"].nunique() > 1 else ""
         shown = {

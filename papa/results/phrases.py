@@ -30,7 +30,7 @@ FEW_CLUSTERS = 3
 CONTRIBUTES = "attention contributes"
 """The heading of what attention contributes, in points or nats."""
 NO_SHARE = "no share"
-"""The cell of a reliance if attention's contribution, which has a cell of its own, is not significant."""
+"""The cell of a reliance that is not defined; attention's contribution has a cell of its own."""
 ABOVE_ALL = "Above 100%, constants are worse than no context at all."
 FORMULA = (
     "Lost: original - constants. Attention contributes: original - context-free. Reliance: lost / contributed. 0%: "
@@ -40,7 +40,8 @@ POINTS_NOTE = "A point is a hundredth of the score; scores on a log scale are in
 RELIANCE_NOTE = (
     f"{FORMULA} {POINTS_NOTE} Context-free: the best model tried in which no token sees another; for a model's "
     "own head, the trivial floor if it is higher. Trivial: the best guess that ignores the input, based on the "
-    "training rows. No share: attention's contribution is not significant against every floor (one-sided, 95%). "
+    "training rows. No share: attention's contribution is not significant against every floor (one-sided, 95%), or "
+    "the original is not significantly above the trivial floor. "
     "Intervals of the contribution and of the reliance (Fieller's) cover every context-free floor that was run. "
     f"{ABOVE_ALL}"
 )
@@ -123,7 +124,7 @@ def covered(probed: bool, resampled: bool, ordered: bool) -> str:
     sources = {
         "probe seeds": probed,
         "samples of training rows": resampled,
-        "orders of heads": ordered,
+        "orders of heads (of lines with several)": ordered,
         "validation examples": True,
     }
     return _and(name for name, varies in sources.items() if varies)
@@ -358,8 +359,9 @@ def _what_is_replaceable(joint: pd.DataFrame, margins: Margins, by_task: pd.Data
         return ""
     allowed = allowed_text(margins)
     tested = by_task[by_task["tasks"].gt(0)]
-    if tested["task"].nunique() == 1:
-        in_score = margin_text(tested.to_dict("records")[0])
+    amounts = set(map(margin_text, tested.to_dict("records")))
+    if len(amounts) == 1:
+        [in_score] = amounts
         allowed = f"{allowed} ({in_score})" if allowed not in in_score else in_score
     lines = joint["line"].nunique()
     if lines > 1:
@@ -386,8 +388,8 @@ def _what_is_replaceable(joint: pd.DataFrame, margins: Margins, by_task: pd.Data
 
 def _few_clusters(by_task: pd.DataFrame, tasks: pd.DataFrame) -> str:
     """Warn of claims that few clusters of examples decide; empty if there are none."""
-    claimed = by_task.loc[by_task["p"] < 1 - LEVEL, "task"]
-    few = tasks[tasks["at_stake"].lt(FEW_CLUSTERS) & tasks["task"].isin(claimed)]
+    claimed = by_task.loc[by_task["p"] < 1 - LEVEL, ["model", "task"]]
+    few = tasks[tasks["at_stake"].lt(FEW_CLUSTERS)].merge(claimed.drop_duplicates())
     if few.empty:
         return ""
     at_stake = texts("{:.1f} of {:,} on {}".format, few, "at_stake", "clusters", "name")
@@ -415,16 +417,19 @@ def _what_is_untested(tasks: pd.DataFrame) -> str:
 
 def order_sentences(orders: pd.DataFrame) -> list[str]:
     """Compare learned orders with random ones; an order beats them if its corrected p value (Holm) is at most 5%."""
+    rows = orders.to_dict("records")
+    several = len({row["constant"] for row in rows}) > 1
     sentences = []
-    for row, p in zip(orders.to_dict("records"), holm(list(orders["p"])), strict=True):
+    for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
         verdict = "beats" if p <= 1 - LEVEL else "does not significantly beat"
         test = "too few for a p value" if isnan(p) else f"corrected p = {p:.2g}"
         amount = in_words(_number(abs(row["difference"]), row["metric"]), row["metric"])
         direction = "higher" if row["difference"] > 0 else "lower"
-        where = f"On {row['title']} ({row['model']}), {order_name(row['order'])}"
+        replaced = f", {constants(row['constant'])}" if several else ""
+        where = f"On {row['title']} ({row['model']}{replaced}), {order_name(row['order'])}"
         sentences.append(
-            f"{where} {verdict} random orders: averaged over numbers of heads, its score is {amount} {direction}, and "
-            f"{percent(row['as_good'])} of {row['draws']} random orders are as good ({test})."
+            f"{where} (first seed) {verdict} random orders: averaged over numbers of heads, its score is {amount} "
+            f"{direction}, and {percent(row['as_good'])} of {row['draws']} random orders are as good ({test})."
         )
     return sentences
 
@@ -450,12 +455,13 @@ def notes_of(claims: pd.DataFrame, tasks: pd.DataFrame) -> list[str]:
         units = texts("{:,} on {}".format, clusters, "clusters", "name")
         notes.append(f"Intervals resample whole clusters of examples: {_and(units)}.")
     single = claims[claims["task"].notna() & claims["tasks"].gt(0)]
-    for row in single.drop_duplicates(["model", "task"]).to_dict("records"):
+    named = single.merge(tasks[["model", "task", "name"]])
+    for row in named.drop_duplicates("name").to_dict("records"):
         margin = Margin.parse(row["margin"])
         if margin.in_points and margin.size > row["contributed"]:
             contributed = _number(row["contributed"], row["metric"])
             notes.append(
-                f"On {row['task']} the margin, {margin}, is more than the {contributed} that attention contributes, so "
+                f"On {row['name']} the margin, {margin}, is more than the {contributed} that attention contributes, so "
                 "a model without attention might pass, and the claim says little."
             )
     if single["task"].nunique() > 1:

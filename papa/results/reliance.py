@@ -126,15 +126,17 @@ class Effect:
             return NO_FLOOR
         return SIGNIFICANT if all(each.above() for each in self.over_floors) else NOT_SIGNIFICANT
 
-    def examples_needed(self, examples: int) -> int | None:
+    def examples_needed(self, examples: int, in_points: bool) -> int | None:
         """Return the number of validation examples that would show that the original beats the guess and all floors.
 
-        The difference that is hardest to show counts, as if the measured one were true, with a power of 80% and the
-        same seeds. None if it is unknown or already shown, or if a thousand times as many examples would not be enough.
+        For a margin in points, it only has to beat the guess. The difference that is hardest to show counts, as if the
+        measured one were true, with a power of 80% and the same seeds. None if it is unknown or already shown, or if a
+        thousand times as many examples would not be enough.
         """
         if not self.spread.known:
             return None
-        hardest = max([self.over_guess, *self.over_floors], key=lambda each: each.p_beyond(1))
+        floors = [] if in_points else self.over_floors
+        hardest = max([self.over_guess, *floors], key=lambda each: each.p_beyond(1))
         if hardest.above():
             return None
         seeds = self.spread.seeds if self.spread.seeded else 1
@@ -242,8 +244,10 @@ def mean_reliance(terms: Terms) -> Interval | None:
     lower bound, and those with its largest upper bound. That of a single task is Fieller's.
     """
     effects = _effects_on(terms)
-    if effects is None or len(effects) == 1:
-        return effects[0].reliance() if effects else None
+    if not effects:
+        return None
+    if len(effects) == 1:
+        return effects[0].reliance()
     weight = 1 / len(effects)
     tasks = []
     for effect in effects:

@@ -63,9 +63,14 @@ def measured(task, right=RIGHT, seeds=5, orders=("lambda-0",), **fields):
             [RIGHT],
             "4 points",
             8,
-            "no task loses more than 4 points, with an upper bound of .*; with 14 .* to 18.2 points may be lost on A",
+            "no task loses more than 4 points of accuracy, with .*; with 14 .* to 18.2 points may be lost on A",
         ),
-        ([RIGHT], "0.1 points", 0, "at a margin of 0.1 points: with 8 replaced, up to 1.* points"),
+        (
+            [RIGHT],
+            "0.1 points",
+            0,
+            "at a margin of 0.1 points of accuracy: with 8 replaced, up to 1.* points",
+        ),
     ],
 )
 def test_heads_are_replaceable_up_to_the_first_number_at_which_a_task_may_lose_more(
@@ -429,3 +434,9 @@ def test_a_task_without_seeds_adds_only_the_variance_of_its_examples():
     assert probed.seeded
     expected = math.hypot(half_width(terms[0]), half_width(terms[1])) / 2
     assert half_width(*terms) == pytest.approx(expected, rel=0.05)
+
+
+def test_without_floors_another_example_may_differ_although_all_agree():
+    task = replace(measured("a", dict.fromkeys(RIGHT, 300)), floors=())
+    frame, _ = concluded([task], "1 point", fractions=("1", "0"))
+    assert claims_on(frame)["bound"].min() > 0.002

@@ -58,11 +58,11 @@ class Margin(NamedTuple):
         return self.unit != SHARE
 
     def __str__(self) -> str:
+        number = f"{self.number:.12f}".rstrip("0").rstrip(".")  # never 5e-05, which `parse` refuses
         if self.unit == SHARE:
-            return f"{self.number:.12g}%"
-        return (
-            f"{self.number:.12g} {self.unit.removesuffix('s') if self.number == 1 else self.unit}"
-        )
+            return f"{number}%"
+        unit = self.unit.removesuffix("s") if self.number == 1 else self.unit
+        return f"{number} {unit}"
 
 
 def unit_of(metric: str) -> str:

@@ -222,7 +222,9 @@ def _entities(outcomes: Outcomes, letters: Mapping[str, str] | None = None) -> C
     # a label name is a mark (B, I, E, S, O or ".") and a type; the type of a bare tag is the rest of its name
     marks = np.array([(letters or {}).get(name[:1], name[:1]) for name in outcomes.names])
     types = np.array([name[1:].split("-", maxsplit=1)[-1] or "_" for name in outcomes.names])
-    type_numbers = np.unique(types, return_inverse=True)[1]
+    kinds, type_numbers = np.unique(types, return_inverse=True)
+    # seqeval gives a word outside every entity the same type as a bare tag of one character
+    outside = kinds.tolist().index("_") if "_" in kinds else -1
     words = np.arange(len(outcomes.gold))
     ends = np.flatnonzero(np.diff(outcomes.unit, append=outcomes.unit[-1] + 1))
     gaps = words + np.searchsorted(ends, words)
@@ -231,7 +233,8 @@ def _entities(outcomes: Outcomes, letters: Mapping[str, str] | None = None) -> C
         # like seqeval, put a word outside every entity after each sentence
         size = len(labels) + len(ends) + 1
         mark = np.full(size, "O")
-        kind = np.full(size, -1)
+        kind = np.full(size, outside)
+        kind[0] = -1
         mark[gaps + 1], kind[gaps + 1] = marks[labels], type_numbers[labels]
         before = mark[:-1]
         now = mark[1:]

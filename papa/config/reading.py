@@ -50,10 +50,12 @@ def changed(content: object, changes: Mapping[str, object]) -> object:
     """Return a config with other keys, block by block."""
     if not isinstance(content, dict):
         return content
-    return content | {
-        key: changed(content.get(key, {}), value) if isinstance(value, Mapping) else value
-        for key, value in changes.items()
-    }
+    new = dict(changes)
+    for key, value in changes.items():
+        old = content.get(key, {})
+        if isinstance(value, Mapping) and isinstance(old, dict):
+            new[key] = changed(old, value)
+    return content | new
 
 
 def config_of(content: object) -> Config:
@@ -264,10 +266,8 @@ class Problem:
 
     def sentence(self) -> str:
         """Describe the problem in one sentence that names the key."""
-        describe = SENTENCES.get(self.error["type"])
-        if describe is None:
-            describe = _key_not_text if self.name == "[key]" else _unsuitable_value
-        return describe(self)
+        usual = _key_not_text if self.name == "[key]" else _unsuitable_value
+        return SENTENCES.get(self.error["type"], usual)(self)
 
 
 def _is_key(part: int | str) -> bool:

@@ -165,7 +165,7 @@ def _slots_for(needed: Sequence[int]) -> int:
     """Return the slots in which `FITTING_SHARE` of the texts fit, each of which needs a number; 0 without texts."""
     if not needed:
         return 0
-    enough = sorted(needed)[min(len(needed) - 1, math.ceil(FITTING_SHARE * len(needed)))]
+    enough = sorted(needed)[math.ceil(FITTING_SHARE * len(needed)) - 1]
     return max(MINIMUM_SLOTS, math.ceil(enough / SLOTS_STEP) * SLOTS_STEP)
 
 

@@ -305,7 +305,7 @@ def _is_number(text: str) -> bool:
 
 
 def _is_number_or_boolean(text: str) -> bool:
-    return text.lower() in BOOLEANS or _is_number(text)
+    return text.lower() in BOOLEANS or NUMBER.fullmatch(text) is not None
 
 
 def _whole_number(value: Value) -> Value:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -170,8 +171,10 @@ def files_of_configs(
     names = dict.fromkeys(name for name in METADATA_OF_DATASETS if name in files)
     for config in configs:
         patterns = _patterns(card, config) or ([f"{config}/*"] if config else ["*"])
-        chosen = [name for name in files if any(fnmatch(name, pattern) for pattern in patterns)]
-        names |= dict.fromkeys(chosen or files)
+        patterns = [pattern.removeprefix("./").replace("**/", "*") for pattern in patterns]
+        chosen = [[name for name in files if fnmatch(name, pattern)] for pattern in patterns]
+        # a pattern that nothing matches is one that is not understood here
+        names |= dict.fromkeys(chain.from_iterable(chosen) if all(chosen) else files)
     return list(names)
 
 

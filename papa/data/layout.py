@@ -142,8 +142,9 @@ def lay_out(
     """
     import torch  # the stage that tokenizes does not need it
 
-    first = first if isinstance(first, str) else [*first]  # a Series has other indices
-    second = None if second is None else [*second]
+    # a Series has other indices
+    first = first if isinstance(first, str) else [*first]
+    second = second if second is None or isinstance(second, str) else [*second]
     for texts in filter(None, (first, second)):  # a tuple may be meant as a pair or as words
         if not any(all(isinstance(text, kind) for text in texts) for kind in (str, list)):
             raise InputError(
@@ -173,13 +174,13 @@ def place_texts(
     """Yield the `Placed` tokens of each example; see `lay_out`."""
     if style not in STYLES:
         raise InputError(f"style is {style!r}; it must be one of {', '.join(STYLES)}.")
+    if isinstance(first, str) or isinstance(second, str):
+        raise InputError(
+            "A single string was given; lay_out takes a list of texts (or of lists of words)."
+        )
     if second is not None and len(second) != len(first):
         raise InputError(
             f"There are {len(first)} first texts and {len(second)} second texts; give equally long lists."
-        )
-    if isinstance(first, str):
-        raise InputError(
-            "A single string was given; lay_out takes a list of texts (or of lists of words)."
         )
     template = _template(tokenizer, slots)
     split = bool(len(first)) and not isinstance(first[0], str)

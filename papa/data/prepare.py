@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Tasks = Mapping[str, Task]
 """The tasks on a corpus by name."""
-VERSION = 2
+VERSION = 3
 """Raise this when a change to the code changes tables of corpora."""
 ALL = "all"
 """Name of the subset of all examples, in tables of scores."""
@@ -323,9 +323,9 @@ def _subsets(column: str, splits: Sequence[PreparedSplit]) -> pa.Array:
     values: list[str | list[str]] = []
     for split in splits:
         values += split.used(split.columns.subsets(column, split.words))
-    are_lists = [isinstance(value, list) for value in values]
-    by_word = any(are_lists)
-    if by_word and not all(are_lists):
+    kinds = set(map(type, values))
+    by_word = list in kinds
+    if len(kinds) > 1:
         raise InputError(
             f"Column {column} has one subset per word in one split and one per row in another; use one form in all."
         )
@@ -476,7 +476,7 @@ def _distinct(rows: Iterable[Iterable[str]]) -> set[str]:
 def sorted_names(names: set[str]) -> list[str]:
     """Sort names: as numbers if all are whole numbers, otherwise as text."""
     try:
-        return sorted(names, key=int)
+        return sorted(sorted(names), key=int)
     except ValueError:
         return sorted(names)
 

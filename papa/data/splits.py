@@ -14,7 +14,7 @@ from random import Random
 from papa.config.settings import fraction
 from papa.data.columns import ClassNames, Columns, Roles, Rows, class_name, missing_labels
 from papa.data.readers import class_names_of
-from papa.errors import InputError, count, listing
+from papa.errors import InputError, count, first_line, listing
 from papa.files import replacing
 
 
@@ -136,9 +136,9 @@ def columns_of_table(name: str, table: object, wanted: Collection[str]) -> Colum
             if isinstance(table, Dataset):
                 rows = table.select_columns(chosen).with_format("arrow")[:]
                 return Columns(name, rows, names, class_names_of(table.features.to_dict()))
-    except pa.ArrowException as error:
+    except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
         raise InputError(
-            f"A column among {listing(map(str, chosen))} mixes types of values ({error})."
+            f"A column among {listing(map(str, chosen))} has unsuitable values ({first_line(error)})."
         ) from error
     raise InputError(
         f"A {type(table).__name__} was given; give a pandas DataFrame or a datasets.Dataset."
@@ -178,9 +178,11 @@ def _without_empty(
     missing = set[str]()
     if "label" in roles:
         values = columns.table.column(roles["label"]).to_pylist()
-        given = ["" if _is_empty(value) else class_name(str(value)) for value in values]
         # pandas writes 1 as 1.0 if the column has missing values
-        given = [label.removesuffix(".0") for label in given]
+        given = [
+            "" if _is_empty(value) else class_name(str(value)).removesuffix(".0")
+            for value in values
+        ]
         missing = missing_labels(given, columns.class_names.get(roles["label"]) or labels)
         full = [
             is_full and label not in missing for is_full, label in zip(full, given, strict=True)

@@ -239,7 +239,9 @@ def is_decoder(folder: str, name: str = "") -> bool:
 
 def sizes_of_model(folder: str, name: str = "") -> dict[str, int]:
     """Return sizes from a model's config; `layers` counts only layers with attention, `heads` is per layer."""
-    config = _config_of(folder, name)
+    config = _config_of(
+        folder, name
+    ).get_text_config()  # one that also sees images has a part for text
     types = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None) or []
     # linear attention, as in Qwen3-Next, has no softmax whose result constants could replace
     attending = sum("attention" in kind and "linear" not in kind for kind in types)
@@ -248,7 +250,9 @@ def sizes_of_model(folder: str, name: str = "") -> dict[str, int]:
             "layers": attending or int(config.num_hidden_layers),
             "heads": int(config.num_attention_heads),
             "hidden": int(config.hidden_size),
-            "intermediate": int(getattr(config, "intermediate_size", 4 * config.hidden_size)),
+            "intermediate": int(
+                getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+            ),
             "vocabulary": int(config.vocab_size),
         }
     except Exception as error:  # malformed configs raise more errors than the library documents

@@ -267,7 +267,9 @@ def float32_bytes(folder: str, model: str) -> int:
 def digest_of_model(folder: str, weights: str) -> str:
     """Return a digest of a model's weights (given by their digest), config and tokenizer."""
     files = sorted(
-        path for path in Path(folder).iterdir() if re.fullmatch(CONFIGS_AND_TOKENIZERS, path.name)
+        path
+        for path in Path(folder).iterdir()
+        if re.fullmatch(CONFIGS_AND_TOKENIZERS, path.name) and path.is_file()
     )
     return digest_of_json(
         {"weights": weights, **{path.name: digest_of_file(path) for path in files}}

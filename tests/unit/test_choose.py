@@ -206,7 +206,7 @@ def examples(*numbers, second=0, words=False):
 @pytest.mark.parametrize(
     ("lengths", "facts", "slots", "reason", "warning"),
     [
-        (examples(*[40] * 198, 90, 90), {}, 96, "100% of 200 texts fit", ""),
+        (examples(*[40] * 198, 90, 90), {}, 48, "99% of 200 texts fit", ""),
         (examples(*[40] * 199, 90), {}, 48, "99% of 200 texts fit", ""),
         (examples(4, 4), {"slots": 0}, 0, "0% of 2 texts fit", "100% of the texts"),  # which a config refuses
         (examples(*[20] * 9, second=4), {}, 48, "100% of 9 texts fit", ""),  # each text has half of the slots

@@ -270,14 +270,17 @@ def test_files_that_are_downloaded():
     with input_error(r"cannot load the model m: .* and the repository .*1.h5.{,200} more."):
         files_of_model("m", [f"{n}.h5" for n in range(999)])
     files = ["README.md", "a/train.csv", "b/train.csv", "c.csv"]
+    paths = [{"split": "train", "path": ["./a/*.csv", "**/c.csv"]}]
     card = [{"config_name": "b", "data_files": [{"split": "train", "path": "c.*"}]}]
+    card += [{"config_name": "d", "data_files": paths}]
     for config, listed, names in (
         ("a", None, files[:2]),
         ("b", card, ["README.md", "c.csv"]),
+        ("d", card, ["README.md", "a/train.csv", "c.csv"]),
         ("x", None, files),
     ):
         assert files_of_configs(files, listed, [config]) == names
-    assert files_of_configs(files, card, [None]) == ["README.md", "c.csv"]
+    assert files_of_configs(files, card[:1], [None]) == ["README.md", "c.csv"]
 
 
 # -- datasets ---------------------------------------------------------------------------------------------------------

@@ -159,6 +159,7 @@ def test_a_tokenizer_that_joins_words_is_refused_for_words(name):
         ({"first": ["a"], "slots": 9, "style": "code"}, "paper, published_code"),
         ({"first": ["a"], "second": ["b", "c"], "slots": 9}, "equally long lists"),
         ({"first": "a b", "slots": 9}, "list of texts"),
+        ({"first": ["a", "b"], "second": "ab", "slots": 9}, "list of texts"),
         ({"first": [("a", "b")], "slots": 9}, "pairs are two lists"),
         ({"first": [["a"]], "second": ["b"], "slots": 9}, "leave out the second texts"),
         ({"first": ["a"], "slots": 600}, "set fewer slots"),
@@ -168,6 +169,12 @@ def test_what_cannot_be_laid_out_is_said(tokenizer, arguments, message):
     tokenizer.model_max_length = 512
     with input_error(message):
         papa.lay_out(tokenizer, **arguments)
+
+
+@pytest.mark.parametrize(("kind", "size"), [("gemma3", 9216), ("gpt_neo", 8192)])
+def test_sizes_are_those_of_the_part_for_text_and_the_usual_ones_if_unset(kind, size, tmp_path):
+    transformers.AutoConfig.for_model(kind).save_pretrained(tmp_path)
+    assert sizes_of_model(str(tmp_path))["intermediate"] == size
 
 
 def test_a_model_without_tokenizer_files_is_refused(tmp_path):

@@ -13,6 +13,7 @@ from papa.config.settings import margins_of
         ("0.125", "12.5%", 0.125, False),
         ("1 points", "1 point", 0.01, True),
         ("150 nats", "150 nats", 150.0, True),
+        ("0.00005 nats", "0.00005 nats", 5e-5, True),
     ],
 )
 def test_a_margin_is_a_share_or_an_amount(written, shown, size, in_points):

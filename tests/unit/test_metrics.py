@@ -25,7 +25,7 @@ BILOU, BMES = (
 )
 IOB = ["O", *(f"{mark}-{kind}" for mark in "BI" for kind in ("PER", "ORG"))]
 # tags of the Penn Treebank; some begin like the marks of entities
-TAGS = ["NN", "DT", "IN", "EX", "SYM", ".", "BES", "O", "I", "VB-D"]
+TAGS = ["NN", "DT", "IN", "EX", "SYM", ".", "BES", "O", "I", "VB-D", ":"]
 
 
 pytestmark = pytest.mark.filterwarnings("error")

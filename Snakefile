@@ -23,7 +23,7 @@ from papa.run.start import end, planned
 # Snakemake adds the prefix of a module to the paths of rules.
 PREFIX = workflow.modifier.path_modifier.prefix or ""
 CACHE = "results/cache"
-if any(path.startswith(PREFIX + CACHE) for rule in workflow.rules for path in rule.output):
+if any(path.startswith(f"{PREFIX}{CACHE}/") for rule in workflow.rules for path in rule.output):
     raise SystemExit(
         "Error: this workflow has two modules of papa, whose files have the same paths; give each module a `prefix:`."
     )
@@ -39,7 +39,7 @@ RESULTS = STUDY.folder.removeprefix(PREFIX)
 MADE_FROM = STUDY.report.removeprefix(PREFIX)
 LOGS = f"{RESULTS}/logs"
 CAPTION = "workflow/report.rst"
-MAKE = f"trap '' INT; {shlex.quote(sys.executable)} -P -m papa.run.execute {STUDY.folder} {{output[0]:q}} {{threads}} {{log}}"
+MAKE = f"trap '' INT; {shlex.quote(sys.executable)} -P -m papa.run.execute {shlex.quote(STUDY.folder)} {{output[0]:q}} {{threads}} {{log:q}}"
 
 
 def without_prefix(paths):

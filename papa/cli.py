@@ -131,7 +131,7 @@ def init(
     )
 
 
-FOR_SNAKEMAKE = {"ignore_unknown_options": True}
+FOR_SNAKEMAKE = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
 Cores = Annotated[
     str | None,
     typer.Option(

@@ -123,7 +123,7 @@ def replacing(path: PathLike) -> Iterator[Path]:
     """
     target = Path(path)
     # with the machine's name, because a process id is meaningless on another machine that shares the disk
-    begin = f".{target.name}.{platform.node()}-"
+    begin = f".{target.name}.{platform.node()}@"
     temporary = target.with_name(f"{begin}{os.getpid()}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from papa.errors import DamagedArtefact, InputError, format_bytes
 from papa.files import (
+    KEY_DIGITS,
     check_file,
     checkpoint_of,
     opened_table,
@@ -144,9 +145,12 @@ def unneeded(results: Path) -> dict[Path, int]:
             named += [path, *(cache / name for name in entry["files"])]
     # a job that was stopped resumes from a checkpoint
     needed = {os.path.normpath(path) for file in named for path in (file, checkpoint_of(file))}
-    files = [*cache.glob("*/*"), *results.glob("states/*"), *results.glob("*/states/*")]
+    states = f"states/*-{'?' * KEY_DIGITS}.*"  # another folder of this name may hold anything
+    files = [*cache.glob("*/*"), *results.glob(states), *results.glob(f"*/{states}")]
     return {
-        path: path.stat().st_size for path in sorted(files) if os.path.normpath(path) not in needed
+        path: path.stat().st_size
+        for path in sorted(files)
+        if path.is_file() and os.path.normpath(path) not in needed
     }
 
 

@@ -21,7 +21,7 @@ from papa.data.digests import digest_of_file
 from papa.data.prepare import TEXTS, Prepared, prepared
 from papa.data.weights import ModelFiles, model_source
 from papa.errors import InputError, first_line
-from papa.files import KEY_DIGITS, Json, PathLike, digest_of_json, read_json, write_json
+from papa.files import KEY_DIGITS, KEYED, Json, PathLike, digest_of_json, read_json, write_json
 from papa.plan.missing import find_missing, linked
 from papa.stages import (
     JOBS,
@@ -122,16 +122,12 @@ class Plan:
                         Constant.parse(constant).for_corpus(corpus), order, fraction
                     )
                     seeds_of.setdefault(variant, {}).update(dict.fromkeys(grid.seeds))
-        if self.config.floors:
-            all_seeds = dict.fromkeys(seed for seeds in seeds_of.values() for seed in seeds)
-            floors = [Variant.of(Constant(floor), None, "0") for floor in self.config.floors]
-            for variant in (ORIGINAL, *floors):
-                seeds_of.setdefault(variant, {}).update(all_seeds)
-        if not self.config.tasks[
-            task
-        ].target.probed:  # nothing is trained, so nothing depends on a seed
-            return {variant: [0] for variant in seeds_of}
-        return {variant: list(seeds) for variant, seeds in seeds_of.items()}
+        all_seeds = dict.fromkeys(seed for seeds in seeds_of.values() for seed in seeds)
+        floors = [Variant.of(Constant(floor), None, "0") for floor in self.config.floors]
+        for variant in (ORIGINAL, *floors):
+            seeds_of.setdefault(variant, {}).update(all_seeds)
+        probed = self.config.tasks[task].target.probed  # otherwise, nothing depends on a seed
+        return {variant: list(seeds) if probed else [0] for variant, seeds in seeds_of.items()}
 
     def streamed(self, task: str, variant: Variant) -> bool:
         """Return whether hidden states are computed during training instead of being read from a file.
@@ -194,7 +190,7 @@ class Plan:
             settings,
             record,
             reads={need: path for need, (_, path) in needs.items() if path is not None},
-            output=self._files_in(folder).setdefault(digits, path),
+            output=self._files_in(folder, settings.suffix).setdefault(digits, path),
             about=about,
             label=f"label {about['task']}" if "labels" in needs else "",
             variant=variant,
@@ -202,10 +198,14 @@ class Plan:
         )
 
     @cache  # noqa: B019
-    def _files_in(self, folder: str) -> dict[str, str]:
+    def _files_in(self, folder: str, suffix: str) -> dict[str, str]:
         """Return the files of a stage by the digits of their keys, whatever the names in other configs were."""
         names = os.listdir(folder) if os.path.isdir(folder) else []
-        return {key_in(name): f"{folder}/{name}" for name in names if not name.startswith(".")}
+        return {
+            key_in(name): f"{folder}/{name}"
+            for name in names
+            if KEYED.search(name.removesuffix(suffix))
+        }
 
     @cache  # noqa: B019
     def tokens(self, model: str, corpus: str, slots: int | None = None) -> AnyJob:
@@ -552,7 +552,8 @@ class Plan:
             "report": self.report.output,
             "files": self.report_files,
         }
-        if not self.config.keep_hidden_states:
+        # the files of forced readers exist before they run
+        if not (self.config.keep_hidden_states or self._forced):
             readers = {path: list[str]() for path in sorted(self._states_to_store)}
             for job in self.jobs:
                 if (states := job.reads.get("states")) in readers:

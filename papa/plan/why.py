@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,11 @@ INPUTS = {
 def reasons(plan: Plan) -> Iterator[str]:
     """Yield a line for each cause: what is made, and the setting or the column that differs from an existing file."""
     causes = Counter[tuple[str, str]]()
-    listed = dict[str, Files]()
+    files_in = cache(_files_in)
     for batch in plan.missing:
         if batch.rule not in (HiddenStates.stage, Report.stage):
             for job in batch.jobs:
-                if why := reason(job, listed):
+                if why := reason(job, files_in):
                     causes[job.stage, why] += 1
     for (stage, why), number in list(causes.items())[:LISTED]:
         yield f"{stage}, {count(number, 'file')}: {why}."
@@ -42,10 +43,9 @@ def reasons(plan: Plan) -> Iterator[str]:
         yield f"{count(len(causes) - LISTED, 'more cause')}."
 
 
-def reason(job: AnyJob, listed: dict[str, Files]) -> str:
+def reason(job: AnyJob, files_in: Callable[[str], Files]) -> str:
     """Return what differs from the nearest existing file; empty if only its inputs are computed again."""
-    folder = os.path.dirname(job.output)
-    by_name = listed.get(folder) or listed.setdefault(folder, _files_in(folder))
+    by_name = files_in(os.path.dirname(job.output))
     alike = by_name.get(job.name) or by_name.get(_without_number(job.name), [])
     existing = filter(None, map(read_provenance, alike[:COMPARED]))
     differences = [_differences(job, made.record) for made in existing if made.record]

@@ -51,6 +51,8 @@ CONFIG = Path("papa.yaml")
 PROFILE_MESSAGE = " for setting default command line arguments.\n"
 """The end of a line with the path of a profile, which snakemake prints at every start."""
 DEFAULT = "default"
+PROFILES = (DEFAULT, "gpu", "slurm")
+"""The profiles in `workflow/profiles`."""
 DEMO = Path("data/demo")
 """The texts of the demo, in a clone or an installed papa, and in the current folder."""
 
@@ -124,8 +126,8 @@ def call(config: Path, cores: str | None, profile: str, options: Sequence[str]) 
     """
     if cores and not re.fullmatch("all|[1-9][0-9]*", cores):  # snakemake waits for ever for a core
         raise InputError(f"--cores is {cores!r}, but must be all, or a whole number of at least 1.")
-    shipped = home() / "workflow/profiles" / profile
-    folder = shipped if shipped.is_dir() else Path(profile)
+    profiles = home() / "workflow/profiles"
+    folder = profiles / profile if profile in PROFILES else Path(profile)
     # snakemake would ignore a name that it does not know; "none" is its word for no profile
     if profile != "none" and not folder.is_dir():
         raise InputError(
@@ -366,7 +368,6 @@ def planned(config: Mapping[str, object], workflow: Workflow) -> Planned:
         save=runs or os.access(place, os.W_OK),
         forced=_forced(options, workflow.modifier.modify_rulename),
     )
-    settle(plan.batches, [plan.report.output, *plan.report_files])
     weights = [_weight_bytes(plan.model(name).folder) for name, _ in checked.pairs]
     started = Planned(
         folder=folder,
@@ -384,7 +385,20 @@ def planned(config: Mapping[str, object], workflow: Workflow) -> Planned:
     # not in `onstart`, which snakemake does not call for a workflow that is used as a module
     if runs:
         begin(plan)
+    # otherwise, the jobs of a run that is still working may wait for files that this plan does not expect
+    if runs or not _is_running(plan.results):
+        settle(plan.batches, [plan.report.output, *plan.report_files])
     return started
+
+
+def _is_running(results: Path) -> bool:
+    """Return whether a run is writing to these results."""
+    try:
+        if results.exists():
+            os.close(locked(results, fcntl.LOCK_SH, "running"))
+    except InputError:
+        return True
+    return False
 
 
 def _quicken_snakemake() -> None:
@@ -500,7 +514,12 @@ def lock(results: Path, cache: Path) -> list[int]:
     """
     other = f"another run is writing to {results}; wait for it, or give this config another name or folder."
     deletes = f"files in {cache} are being deleted; wait until that has ended, and run again."
-    return [locked(results, fcntl.LOCK_EX, other), locked(cache, fcntl.LOCK_SH, deletes)]
+    held = locked(results, fcntl.LOCK_EX, other)
+    try:
+        return [held, locked(cache, fcntl.LOCK_SH, deletes)]
+    except InputError:
+        os.close(held)
+        raise
 
 
 def locked(folder: Path, kind: int, taken: str) -> int:

@@ -140,7 +140,7 @@ def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path):
     files.write_json({"a": 1}, path)
     with pytest.raises(ValueError, match="not JSON compliant"):
         files.write_json({"a": float("nan")}, path)
-    begin = f".a.json.{platform.node()}-"
+    begin = f".a.json.{platform.node()}@"
     (tmp_path / f"{begin}{2**22 + 1}.partial").write_text("left by a job that was killed")
     running = tmp_path / f"{begin}1.partial"
     running.write_text("of a job that makes the same file")
@@ -156,7 +156,7 @@ def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path):
 def test_no_file_is_written_through_a_link_with_the_name_of_a_temporary_file(tmp_path):
     other = tmp_path / "other"
     other.write_text("of somebody else")
-    (tmp_path / f".a.json.{platform.node()}-{os.getpid()}.partial").symlink_to(other)
+    (tmp_path / f".a.json.{platform.node()}@{os.getpid()}.partial").symlink_to(other)
     files.write_json({"a": 1}, tmp_path / "a.json")
     assert other.read_text() == "of somebody else"
     assert not (tmp_path / "a.json").is_symlink()

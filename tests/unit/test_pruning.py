@@ -6,11 +6,12 @@ import platform
 
 import pytest
 from command import invoke
+from refusals import input_error
 
 from papa.commands.inspect import prune, unneeded
 from papa.files import checkpoint_of, write_json
 from papa.plan.study import PLAN, STUDIES
-from papa.run.start import locked
+from papa.run.start import lock, locked
 
 NAMES = {
     name: f"{name}-{number:016x}"
@@ -38,6 +39,8 @@ def results(tmp_path):
     for name in ("kept", "unread"):
         (study / "states").mkdir(exist_ok=True)
         (study / "states" / f"{NAMES[name]}.hidden").write_bytes(b"1")
+    (study / "states/alabama.csv").touch()
+    (cache / "probe/.ipynb_checkpoints").mkdir()
     return tmp_path
 
 
@@ -99,3 +102,13 @@ def test_prune_keeps_what_a_run_has_named_since_it_was_listed(results):
     write_json(PLANNED | {"states": states}, results / "study" / PLAN)
     prune(results, listed)
     assert [path.exists() for path in listed] == [False, False, True]
+
+
+def test_a_cache_that_cannot_be_locked_leaves_the_results_free(results):
+    taken = os.open(results / "cache/.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(taken, fcntl.LOCK_EX)
+    with input_error("are being deleted"):
+        lock(results / "study", results / "cache")
+    os.close(taken)
+    for file in lock(results / "study", results / "cache"):
+        os.close(file)

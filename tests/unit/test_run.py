@@ -54,6 +54,7 @@ def write_study(folder):
             "mine.yaml --workflow-profile gpu",
             {"workflow_profile": REPOSITORY / "workflow/profiles/gpu"},
         ),
+        ("mine.yaml --workflow-profile ./gpu", {"workflow_profile": Path("gpu")}),
         ("mine.yaml --workflow-profile none", {"workflow_profile": Path("none")}),
     ],
 )
@@ -64,6 +65,7 @@ def test_snakemake_is_given_the_workflow_the_config_and_all_further_options(
 
     (here / "-mine.yaml").write_text("name: mine\n")
     (here / "mine/profile").mkdir(parents=True)
+    (here / "gpu").mkdir()
     invoke("run", *words.split())
     read = get_argument_parser().parse_args(given[0])
     assert {name: str(getattr(read, name)) for name in expected} == {
@@ -170,6 +172,8 @@ def test_plan_takes_the_keys_that_run_takes(here):
     assert changed["device"] == "cuda", "an option --device that is not given replaces nothing"
     for wrong, command in product(["margin", "run.tasks=[a]"], ["plan", "run"]):
         assert "must be KEY=VALUE" in refusal(command, "mine.yaml", "--config", wrong)
+    block = "run={orders: {name: mine}}"
+    assert "orders must be a list" in refusal("plan", "mine.yaml", "--config", block)
     assert "The config has an unknown key margn" in refusal(
         "plan", "mine.yaml", "--config", "margn=1"
     )

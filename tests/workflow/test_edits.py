@@ -569,3 +569,27 @@ def test_tasks_with_one_order_of_heads_share_its_hidden_states():
     config = with_keys(CONFIG, tasks | {"ranking": {"epochs": 1}})
     rules = [batch.rule for batch in Plan(config_of(config), "shared").missing]
     assert [rules.count(rule) for rule in ("learn_lambda", "hidden_states", "probe")] == [1, 2, 12]
+
+
+@WITH_FILES_UNDRAWN
+def test_a_forced_run_leaves_states_to_all_of_their_readers():
+    config = with_keys(CONFIG, {"keep_hidden_states": False})
+    assert finish(config, "s") is None
+    expected = tables_in("s")
+    run_here(Plan(config_of(config), "s", cache=Path("s/cache"), forced={"probe"}))
+    assert tables_in("s") == expected
+
+
+@WITH_FILES
+def test_a_file_that_was_moved_aside_is_missing():
+    plan = plan_of(CONFIG, "s")
+    made = Path(plan.jobs[0].output)
+    made.parent.mkdir(parents=True)
+    made.with_name(f"{made.name}.damaged").touch()
+    assert plan_of(CONFIG, "s").jobs[0].output == str(made)
+
+
+@WITH_FILES
+def test_without_floors_and_fraction_1_the_original_is_run():
+    plan = plan_of(with_keys(CONFIG, {"floors": [], "run.fractions": ["0"]}), "s")
+    assert any("-original-" in job.output for job in plan.jobs)

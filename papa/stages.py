@@ -198,7 +198,7 @@ class Report(Settings):
     """Tables, figures, claims and the HTML report of a study. Its file is the list of what they were made from."""
 
     stage = "report"
-    version = 12
+    version = 13
     suffix = ".json"
     runs_encoder = False
 

@@ -136,7 +136,7 @@ def columns_of_table(name: str, table: object, wanted: Collection[str]) -> Colum
             if isinstance(table, Dataset):
                 rows = table.select_columns(chosen).with_format("arrow")[:]
                 return Columns(name, rows, names, class_names_of(table.features.to_dict()))
-    except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+    except (UnicodeError, TypeError, OverflowError, pa.ArrowException) as error:
         raise InputError(
             f"A column among {listing(map(str, chosen))} has unsuitable values ({first_line(error)})."
         ) from error

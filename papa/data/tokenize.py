@@ -239,13 +239,13 @@ def is_decoder(folder: str, name: str = "") -> bool:
 
 def sizes_of_model(folder: str, name: str = "") -> dict[str, int]:
     """Return sizes from a model's config; `layers` counts only layers with attention, `heads` is per layer."""
-    config = _config_of(
-        folder, name
-    ).get_text_config()  # one that also sees images has a part for text
-    types = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None) or []
-    # linear attention, as in Qwen3-Next, has no softmax whose result constants could replace
-    attending = sum("attention" in kind and "linear" not in kind for kind in types)
+    whole = _config_of(folder, name)
     try:
+        # the config of a model that also sees images has a part for text
+        config: Any = whole.get_text_config()
+        types = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None)
+        # linear attention, as in Qwen3-Next, has no softmax whose result constants could replace
+        attending = sum("attention" in kind and "linear" not in kind for kind in types or [])
         return {
             "layers": attending or int(config.num_hidden_layers),
             "heads": int(config.num_attention_heads),

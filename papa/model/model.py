@@ -145,14 +145,16 @@ class Model:
         # unusable for the rest of the process, so papa checks first
         words = self.config.get_text_config().vocab_size
         segments = getattr(self.config, "type_vocab_size", 0)
-        if len(packed.ids) and int(packed.ids.max()) >= words:
+        unknown = packed.ids[(packed.ids < 0) | (packed.ids >= words)]
+        if len(unknown):
             raise InputError(
-                f"Token id {int(packed.ids.max())} is not in the model's vocabulary of {words}."
+                f"Token id {int(unknown[0])} is not in the model's vocabulary of {words}."
             )
+        unknown = packed.segments[(packed.segments < 0) | (packed.segments >= segments)]
         # models without segments, such as DeBERTa, ignore them
-        if segments and len(packed.segments) and int(packed.segments.max()) >= segments:
+        if segments and len(unknown):
             raise InputError(
-                f"Segment {int(packed.segments.max())} is not one of the model's {segments} segments."
+                f"Segment {int(unknown[0])} is not one of the model's {segments} segments."
             )
         return packed.to(self.device)
 

@@ -72,6 +72,7 @@ def test_alike_examples_add_up_as_any_others(ours):
     [
         ("attention_mask", (1, 0), 0, "disagree in example 1, slot 0"),
         ("input_ids", (1, 3), VOCABULARY, "not in the model's vocabulary"),
+        ("input_ids", (1, 3), -100, "-100 is not in"),
         ("attention_mask", 1, 0, "no real token"),
         ("token_type_ids", 0, 2, "Segment 2 is not one of the model's 2"),
         ("attention_mask", (1, 2), 2, "other than 0 and 1"),

@@ -105,8 +105,7 @@ def test_prune_keeps_what_a_run_has_named_since_it_was_listed(results):
 
 
 def test_a_cache_that_cannot_be_locked_leaves_the_results_free(results):
-    taken = os.open(results / "cache/.lock", os.O_RDWR | os.O_CREAT)
-    fcntl.flock(taken, fcntl.LOCK_EX)
+    taken = locked(results / "cache", fcntl.LOCK_EX, "")
     with input_error("are being deleted"):
         lock(results / "study", results / "cache")
     os.close(taken)

@@ -122,10 +122,11 @@ class Plan:
                         Constant.parse(constant).for_corpus(corpus), order, fraction
                     )
                     seeds_of.setdefault(variant, {}).update(dict.fromkeys(grid.seeds))
-        all_seeds = dict.fromkeys(seed for seeds in seeds_of.values() for seed in seeds)
-        floors = [Variant.of(Constant(floor), None, "0") for floor in self.config.floors]
-        for variant in (ORIGINAL, *floors):
-            seeds_of.setdefault(variant, {}).update(all_seeds)
+        if self.config.floors:
+            all_seeds = dict.fromkeys(seed for seeds in seeds_of.values() for seed in seeds)
+            floors = [Variant.of(Constant(floor), None, "0") for floor in self.config.floors]
+            for variant in (ORIGINAL, *floors):
+                seeds_of.setdefault(variant, {}).update(all_seeds)
         probed = self.config.tasks[task].target.probed  # otherwise, nothing depends on a seed
         return {variant: list(seeds) if probed else [0] for variant, seeds in seeds_of.items()}
 

@@ -587,9 +587,3 @@ def test_a_file_that_was_moved_aside_is_missing():
     made.parent.mkdir(parents=True)
     made.with_name(f"{made.name}.damaged").touch()
     assert plan_of(CONFIG, "s").jobs[0].output == str(made)
-
-
-@WITH_FILES
-def test_without_floors_and_fraction_1_the_original_is_run():
-    plan = plan_of(with_keys(CONFIG, {"floors": [], "run.fractions": ["0"]}), "s")
-    assert any("-original-" in job.output for job in plan.jobs)

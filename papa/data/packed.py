@@ -6,7 +6,7 @@ know where examples begin and end, and the slots of their tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -64,6 +64,23 @@ class Packed:
         """The same tokens in the first slots, as many as the longest example needs."""
         longest = int((self.on_host or self).lengths.max())
         return Packed(self.ids, self.ranks, self.segments, self.lengths, n=longest)
+
+    def by_length(self) -> Iterator[tuple[Tensor, Packed]]:
+        """Yield parts of the batch and their tokens' indices; no example of a part is twice as long as another."""
+        octaves = self.lengths.float().log2().floor()
+        for octave in octaves.unique():
+            members = octaves == octave
+            tokens = members[self.example_of].nonzero().squeeze(1)
+            yield (
+                tokens,
+                replace(
+                    self,
+                    ids=self.ids[tokens],
+                    slots=self.slots[tokens],
+                    segments=self.segments[tokens],
+                    lengths=self.lengths[members],
+                ),
+            )
 
     def to(self, device: torch.device) -> Packed:
         """Return the same batch on `device`."""

@@ -40,8 +40,8 @@ def learn_weights(jobs: Sequence[Job[LearnLambda]]) -> str:
     settings = job.settings
     split = Tokens.read(job.reads["tokens"], "train")
     model = model_of(job)
-    train = split["train"]
-    constants = constants_for(settings.constant, job.reads.get("constants"), model, train.n)
+    averages = job.reads.get("constants")
+    constants = constants_for(settings.constant, averages, model, split["train"].n)
     # before the objective, which draws the weights of its probe
     torch.manual_seed(settings.seed)
     objective = objective_of(job, split, ProbeSizes.of(model), model)
@@ -144,7 +144,7 @@ def gate_slopes(
     """
     mix = _mixing(model, constants)
     mixed: Replacement = []
-    states = StreamedStates(model, lambda: mixed, probed=objective.target.probed)
+    states = StreamedStates(model, lambda: mixed, probed=objective.target.probed, whole=True)
     rows = torch.arange(objective.examples)
     total = torch.zeros(model.layers, model.heads, dtype=torch.float64, device=model.device)
 

@@ -167,8 +167,8 @@ class ProbeSizes:
 
     @classmethod
     def of(cls, model: Model) -> ProbeSizes:
-        config = model.config
-        return cls(model.states, model.hidden, spread_of(config), probe_dropout(config))
+        spread = spread_of(model.config)
+        return cls(model.states, model.hidden, spread, probe_dropout(model.config))
 
 
 def spread_of(config: PreTrainedConfig) -> float:

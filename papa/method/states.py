@@ -33,6 +33,7 @@ class StreamedStates:
         dropout: whether the model uses dropout on training examples.
         rounded: whether hidden states are rounded like stored ones; they then have no gradient.
         probed: whether a probe reads them; otherwise the model's prediction head converts them to logits.
+        whole: whether the replacement is one for whole batches, with weights for each example.
     """
 
     model: Model
@@ -40,6 +41,7 @@ class StreamedStates:
     dropout: bool = False
     rounded: bool = False
     probed: bool = True
+    whole: bool = False
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return float32 `[position, L+1, hidden]`, or logits `[token, word]`, on the model's device."""
@@ -48,13 +50,27 @@ class StreamedStates:
             packed = self.model.pack(batch.packed)
             return self.model.scores(packed, self.replacement(), dropout).float()
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.rounded):
-            states = self.model.run(self.model.pack(batch.packed), self.replacement(), dropout)
+            states = self._run(self.model.pack(batch.packed), dropout)
         if batch.positions is not None:
             positions = batch.positions.to(self.model.device)
             # before they are stacked, which copies all that is left
             states = [state.index_select(0, positions) for state in states]
         hidden = stacked(states).float()
         return rounded(hidden) if self.rounded else hidden
+
+    def _run(self, packed: Packed, dropout: bool) -> list[Tensor]:
+        """Run the model; if it pads examples to the longest one, those of similar length together.
+
+        The probe still gets the batch in one piece. A GPU takes as long for a few examples as for many.
+        """
+        replacement = self.replacement()
+        padding = self.model.form.rows == "compact" and self.model.device.type == "cpu"
+        if self.whole or dropout or not padding:
+            return self.model.run(packed, replacement, dropout)
+        tokens, parts = zip(*packed.by_length(), strict=True)
+        places = torch.cat(tokens).argsort()
+        states = [self.model.run(part, replacement) for part in parts]
+        return [torch.cat(layer)[places] for layer in zip(*states, strict=True)]
 
 
 def store_states(jobs: Sequence[Job[HiddenStates]]) -> str:

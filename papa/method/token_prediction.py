@@ -66,10 +66,12 @@ class TokenPrediction(Objective):
 
     def scored(self) -> Iterator[Batch]:
         if "validation" in self.splits:
-            for examples in self.splits["validation"].batches(
-                self.model.token_budget, self.model.form.padded
-            ):
+            for examples in self._batches(self.splits["validation"]):
                 yield self._batch("validation", examples)
+
+    def _batches(self, tokens: Tokens) -> Iterator[Tensor]:
+        """Yield the indices of examples in batches for which memory suffices."""
+        return tokens.batches(self.model.token_budget, self.model.form.padded)
 
     def table_of(self, chosen: Tensor, word_counts: Tensor, outcomes: OutcomesBySplit) -> pa.Table:
         """Return a row for each token that is predicted: its text, its place there, and its loss in nats.
@@ -78,14 +80,12 @@ class TokenPrediction(Objective):
         """
         tokens = self.splits["validation"]
         # texts as `scored` yields them; a budget decides where batches end, but not on the order
-        order = torch.cat(list(tokens.batches(self.model.token_budget, self.model.form.padded)))
+        order = torch.cat(list(self._batches(tokens)))
         of_scored = tokens.tokens_of(order)
         of_scored = of_scored[chosen[of_scored]]
         losses = outcomes["validation"].float()[of_scored.argsort()]
         text = torch.arange(len(tokens)).repeat_interleave(tokens.lengths)
-        place = torch.arange(len(tokens.ids)) - tokens.offsets[:-1].repeat_interleave(
-            tokens.lengths
-        )
+        place = torch.arange(len(tokens.ids)) - tokens.offsets[text]
         blind = -(word_counts / word_counts.sum()).log()[tokens.ids[chosen].long()]
         columns = {
             "example": text[chosen],
@@ -122,11 +122,8 @@ class NextTokens(TokenPrediction):
         self.probe = nn.Identity()
         self.tokens_at_once = LOGITS_AT_ONCE // model.config.get_text_config().vocab_size
 
-    def scored(self) -> Iterator[Batch]:
-        if "validation" in self.splits:
-            allowed = min(self.model.token_budget, self.tokens_at_once)
-            for examples in self.splits["validation"].batches(allowed):
-                yield self._batch("validation", examples)
+    def _batches(self, tokens: Tokens) -> Iterator[Tensor]:
+        return tokens.batches(min(self.model.token_budget, self.tokens_at_once))
 
     def divided(self, examples: Tensor) -> Sequence[Tensor]:
         longest = int(self.splits["train"].lengths[examples].max())
@@ -135,13 +132,9 @@ class NextTokens(TokenPrediction):
 
     def loss(self, batch: Batch, hidden: Tensor) -> Tensor:
         """Return the mean cross-entropy in nats, differentiable in the logits `hidden` `[token, word]`."""
-        predicted = (batch.gold != IGNORED).sum().clamp(min=1)
-        return (
-            cross_entropy(
-                hidden, batch.gold.to(hidden.device), ignore_index=IGNORED, reduction="sum"
-            )
-            / predicted
-        )
+        gold = batch.gold.to(hidden.device)
+        total = cross_entropy(hidden, gold, ignore_index=IGNORED, reduction="sum")
+        return total / max(1, self.predictions(batch))
 
     def predictions(self, batch: Batch) -> int:
         return int((batch.gold != IGNORED).sum())

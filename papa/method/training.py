@@ -97,7 +97,7 @@ def train_probes(jobs: Sequence[Job[Probe]]) -> str:
     """
     first = jobs[0]
     splits = Tokens.read(first.reads["tokens"])
-    resumed = list[str]()
+    resumed = ""
     last = list[float]()
     with (_streamed if isinstance(first.settings, ProbeEncoder) else _stored)(
         first, splits
@@ -132,16 +132,15 @@ def train_probes(jobs: Sequence[Job[Probe]]) -> str:
             )
             checkpoint.discard()
             last += losses[-1:]
-            resumed += [f"; {name}{checkpoint.resumed}"] if checkpoint.resumed else []
+            if checkpoint.resumed:
+                resumed += f"; {name}{checkpoint.resumed}"
     trained = (
         f"{count(len(jobs), 'probe')}, training loss {sum(last) / len(last):.3f},"
         if last
         else "predictions"
     )
-    return (
-        f"{trained} with {source.heads - source.kept} of {source.heads} heads replaced"
-        + "".join(resumed)
-    )
+    replaced = source.heads - source.kept
+    return f"{trained} with {replaced} of {source.heads} heads replaced{resumed}"
 
 
 def _rows_of(job: Job[Probe], examples: int) -> Tensor | None:
@@ -172,14 +171,13 @@ def _streamed(job: Job[Probe], splits: Splits) -> Iterator[StateSource]:
     """
     variant = job.variant
     target = job.settings.target
-    slots = splits["train"].n
     if variant.trained and not target.labelled:
         raise InputError(
             f"The constant {variant.constant} is trained, which needs labels and a probe; choose another constant for "
             "this task."
         )
     model = model_of(job)
-    constants, heads = replaced_by(job, variant, model, slots)
+    constants, heads = replaced_by(job, variant, model, splits["train"].n)
     fixed = model.replacement(constants, heads)
     trained = list[TrainedConstants]()
     replaced = replaced_in(fixed)

@@ -67,10 +67,7 @@ class TokenBudget:
                 self.tokens = max(1, tokens // 2)
                 problem = "%s is out of memory with a batch of %d tokens; continuing with token_budget %d."
                 log.warning(problem, model.device, tokens, self.tokens)
-                middle = -(-len(part) // 2)
-                left += [
-                    (half, None, max(first, done())) for half in (part[middle:], part[:middle])
-                ]
+                left += [(half, None, max(first, done())) for half in reversed(part.chunk(2))]
             yield examples
 
 

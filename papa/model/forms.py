@@ -64,14 +64,13 @@ class Form:
 
     def examples(self, batch: Packed, from_first: bool) -> Examples:
         """Return the layout of a batch; see `Examples.of_packed`."""
-        if self.rows == "padded":
+        if self.padded:
             return Examples.of_mask(dense(batch)[1], from_first=from_first)
         row = Examples.of_packed(batch, from_first)
         return replace(row, positions=None, packed=False) if self.rows == "compact" else row
 
     def arguments(self, model: PreTrainedModel, batch: Packed) -> dict[str, Tensor]:
         """Return the model's arguments."""
-        accepted = accepted_by(model)
         arranged = self._arranged(batch)
         positions = self._positions(batch)
         if self.rows == "packed":
@@ -91,7 +90,8 @@ class Form:
         if self.positions != "none":
             arguments["position_ids"] = positions
         # DeBERTa accepts segments, although its config has none
-        if "token_type_ids" in accepted and bool(getattr(model.config, "type_vocab_size", None)):
+        has_segments = getattr(model.config, "type_vocab_size", None)
+        if has_segments and "token_type_ids" in accepted_by(model):
             arguments["token_type_ids"] = segments
         return arguments
 
@@ -107,10 +107,16 @@ class Form:
         return output[batch.example_of, arranged.slots]
 
     def states(self, model: PreTrainedModel, batch: Packed) -> list[Tensor]:
-        """Return the hidden states of a batch's tokens, embeddings first: one tensor `[token, hidden]` per layer."""
-        return [
-            self.tokens(state, batch) for state in states_of(model, self.arguments(model, batch))
-        ]
+        """Return the hidden states of a batch's tokens, embeddings first: one tensor `[token, hidden]` per layer.
+
+        Raise `InputError` if the model has none.
+        """
+        arguments = self.arguments(model, batch)
+        output = model(**arguments, **options_of(model), output_hidden_states=True)
+        states = getattr(output, "hidden_states", None)
+        if not states:
+            raise InputError(f"{type(model).__name__} returns no hidden states.")
+        return [self.tokens(state, batch) for state in states]
 
     def _arranged(self, batch: Packed) -> Packed:
         return batch.compact if self.rows == "compact" else batch
@@ -170,15 +176,6 @@ def options_of(model: PreTrainedModel) -> dict[str, bool]:
     ):
         options["return_dict"] = True  # config.json may ask for tuples
     return options
-
-
-def states_of(model: PreTrainedModel, arguments: dict[str, Tensor]) -> list[Tensor]:
-    """Return all hidden states of a model, embeddings first; raise `InputError` if it has none."""
-    output = model(**arguments, **options_of(model), output_hidden_states=True)
-    states = getattr(output, "hidden_states", None)
-    if not states:
-        raise InputError(f"{type(model).__name__} returns no hidden states.")
-    return list(states)
 
 
 def slots_limit(model: PreTrainedModel, form: Form) -> int:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 Dtype = Literal["float32", "bfloat16"]
 CHECKED = TypeAdapter(Checked)
-_kept: ContextVar[dict[tuple[str, str, str], Model] | None] = ContextVar("papa_kept", default=None)
+_kept: ContextVar[dict[tuple[str, str, str], Model]] = ContextVar("papa_kept")
 
 
 def load_model(
@@ -97,12 +97,11 @@ def model_of(job: AnyJob) -> Model:
     """
     folder = folder_of_model(job)
     precision = getattr(job.settings, "precision", "float32")
-    kept = _kept.get()
+    kept = _kept.get({})  # thrown away unless models are being kept
     key = (job.inputs["model"], folder, job.machine.device)
-    model = _checked_model(job, folder) if kept is None or key not in kept else kept[key]
+    model = kept[key] if key in kept else _checked_model(job, folder)
     _check_layout(job, model)
-    if kept is not None:
-        kept[key] = model
+    kept[key] = model
     model.precision = torch.bfloat16 if precision == "bfloat16" else torch.float32
     if model.device.type == "cuda":  # CPUs would also use another algorithm
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
@@ -148,9 +147,8 @@ def _checked_model(job: AnyJob, folder: str) -> Model:
     """Load a model, and check it unless a job has checked the same files with the same code on such a device."""
     stock = stock_model(folder, device=job.machine.device)
     name = job.about["model"]
-    code = digest_of_file(*sorted(Path(__file__).parent.glob("*.py")), packed.__file__)
     settings = {
-        "code": code,
+        "code": digest_of_file(*sorted(Path(__file__).parent.glob("*.py")), packed.__file__),
         "device": stock.device.type,
         # another version of transformers may compute the same model in another way
         "packages": {name: version(name) for name in PACKAGES},
@@ -338,8 +336,7 @@ def _check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any])
             f"The weights of {name} lack {count(len(missing), 'tensor')} of the model ({missing[0]} is the first"
             f"{instead}), so they would be random; give a checkpoint of the whole model."
         )
-    base = model.base_model
-    parts = {part for part, _ in base.named_children() if part != "pooler"}
+    parts = {part for part, _ in model.base_model.named_children() if part != "pooler"}
     new = [key for key in unused if not OLD_BUFFER.search(key)]
     of_parts = [
         key for key in new if key.removeprefix(f"{model.base_model_prefix}.").split(".")[0] in parts

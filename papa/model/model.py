@@ -174,19 +174,14 @@ class Model:
         self,
         packed: Packed,
         replacement: Replacement | None,
-        observer: BlockObserver | None = None,
         dropout: bool = False,
-        observed_at_once: int | None = None,
     ) -> Iterator[None]:
         if replacement is not None:
             check_slots(replacement, packed.n)
         session = self.session
         examples = self.form.examples(packed, self.causal)
-        own_code = session.known.softmax is not None
-        kept = unchanged(self.full) if own_code else nullcontext()
+        kept = nullcontext() if session.known.softmax is None else unchanged(self.full)
         with session.over(examples, replacement), kept:  # other threads wait for the session
-            session.observer = observer
-            session.observed_at_once = observed_at_once
             session.last_layer = self.layers - 1
             if dropout:
                 # only now that this thread has the session, or another thread's pass would have dropout, too
@@ -198,7 +193,6 @@ class Model:
                 ):
                     yield
             finally:
-                session.observer = None
                 if dropout:
                     self.full.eval()
 
@@ -209,7 +203,7 @@ class Model:
 
         With `dropout`, the model uses the dropout in its config, as in training.
         """
-        with self._running(packed, replacement, dropout=dropout):
+        with self._running(packed, replacement, dropout):
             return self.form.states(self.model, packed)
 
     def watch(self, packed: Packed, observer: BlockObserver, at_once: int | None = None) -> None:
@@ -217,8 +211,13 @@ class Model:
 
         The forward pass ends after the attention of the last layer.
         """
-        with self._running(packed, None, observer, observed_at_once=at_once), suppress(Observed):
-            self.model(**self.form.arguments(self.model, packed), **options_of(self.model))
+        with self._running(packed, None), suppress(Observed):
+            self.session.observer = observer
+            self.session.observed_at_once = at_once
+            try:
+                self.model(**self.form.arguments(self.model, packed), **options_of(self.model))
+            finally:
+                self.session.observer = None
 
     def hidden_states(
         self,
@@ -272,7 +271,7 @@ class Model:
         """Return the prediction head's logits for a packed batch, `[token, word]`; `dropout` as in `run`."""
         arguments = self.form.arguments(self.model, packed)
         name = type(self.full).__name__
-        with self._running(packed, replacement, dropout=dropout):
+        with self._running(packed, replacement, dropout):
             output = getattr(self.full(**arguments, **options_of(self.full)), "logits", None)
         if output is None:
             raise InputError(
@@ -301,11 +300,11 @@ def _padding_of(config: PreTrainedConfig) -> int | None:
     """Return the padding id; None if another special token, such as the end of a text, has the same id."""
     padding = getattr(config, "pad_token_id", None)
     # decoders are often padded with the end of a text, whose id then does not show where padding is
-    special = [getattr(config, f"{name}_token_id", None) for name in ("bos", "eos", "sep", "unk")]
-    ids = [
-        token for tokens in special for token in (tokens if isinstance(tokens, list) else [tokens])
-    ]
-    return None if padding in ids else padding
+    for name in ("bos", "eos", "sep", "unk"):
+        special = getattr(config, f"{name}_token_id", None)
+        if padding in (special if isinstance(special, list) else [special]):
+            return None
+    return padding
 
 
 def check_model(value: object) -> Model:

@@ -5,6 +5,7 @@ It is a separate registered attention function, which uses no slots, packs no to
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,7 @@ class Reference:
         self.model = model
         self.constants = constants
         self.real = mask.bool()
-        self.heads: dict[int, list[int]] = {layer: [] for layer in range(len(constants))}
+        self.heads: dict[int, list[int]] = defaultdict(list)
         for layer, head in heads:
             self.heads[layer].append(head)
 
@@ -77,7 +78,7 @@ class Reference:
         """Compute softmax attention term by term, then overwrite the replaced heads with constants."""
         del module
         layer = self.calls
-        self.calls = self.calls + 1
+        self.calls += 1
         group_size = query.shape[1] // key.shape[1]
         keys, values = (grouped.repeat_interleave(group_size, dim=1) for grouped in (key, value))
         scaling = keywords.get("scaling")
@@ -88,7 +89,6 @@ class Reference:
         if (bias := keywords.get("position_bias")) is not None:
             scores = scores + bias
         seen = self.real[:, None, None, :].to(scores.device)
-        seen = seen.expand(len(scores), 1, scores.shape[2], -1)
         if attention_mask is not None and attention_mask.dtype == torch.bool:
             seen = attention_mask
         elif attention_mask is not None:

@@ -99,8 +99,7 @@ def _verified(kind: str, full: PreTrainedModel) -> Verified:
 
 
 def _skipped_share(model: Model) -> float:
-    modules = model.full.modules()
-    pruned = [module for module in modules if isinstance(module, PrunedProjection)]
+    pruned = [module for module in model.full.modules() if isinstance(module, PrunedProjection)]
     uses = [uses for projection in pruned for uses in projection.uses.values()]
     possible = sum(int(each.scores.sum()) for each in uses)
     skipped = sum(len(each.scores) - len(each.needed) for each in uses)

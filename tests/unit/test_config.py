@@ -13,9 +13,7 @@ from papa.config.reading import config_of, read_config, read_yaml
 from papa.config.settings import Config, fraction
 from papa.errors import InputError
 
-EACH_CONFIG = pytest.mark.parametrize(
-    "path", sorted(REPOSITORY.glob("config/*.yaml")), ids=lambda path: path.stem
-)
+EACH_CONFIG = pytest.mark.parametrize("path", sorted(REPOSITORY.glob("config/*.yaml")), ids=str)
 MASKED = without_labels(CONFIG["tasks"]["tags"], "negative_log_perplexity")
 START = with_keys(
     CONFIG, {"tasks.masked": MASKED, "tasks.next": MASKED | {"metric": "log_likelihood"}}

@@ -89,7 +89,7 @@ def table(results: Path, task: str) -> Iterator[str]:
         scores = [sample.mean(ORIGINALS), sample.mean(AVERAGES), sample.floor]
         cells = [f"{mask.sum():,}", *(f"{score:.3f}" for score in scores)]
         for value, low, high in (lost, contributed):
-            cells.append(f"{value:.1f} ({low:.1f} to {high:.1f})")
+            cells.append(f"{value:z.1f} ({low:z.1f} to {high:z.1f})")
         share = reliance_text(dict(zip(RELIANCE, effect.reliance(), strict=True)))
         cells.append(share if contributed[1] > 0 else "-")
         yield f"| {kind} | {' | '.join(cells)} |"

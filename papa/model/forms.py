@@ -64,7 +64,7 @@ class Form:
 
     def examples(self, batch: Packed, from_first: bool) -> Examples:
         """Return the layout of a batch; see `Examples.of_packed`."""
-        if self.padded:
+        if self.rows == "padded":
             return Examples.of_mask(dense(batch)[1], from_first=from_first)
         row = Examples.of_packed(batch, from_first)
         return replace(row, positions=None, packed=False) if self.rows == "compact" else row

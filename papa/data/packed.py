@@ -67,20 +67,18 @@ class Packed:
 
     def by_length(self) -> Iterator[tuple[Tensor, Packed]]:
         """Yield parts of the batch and their tokens' indices; no example of a part is twice as long as another."""
-        octaves = self.lengths.float().log2().floor()
-        for octave in octaves.unique():
-            members = octaves == octave
+        powers = self.lengths.float().log2().floor()
+        for power in powers.unique():
+            members = powers == power
             tokens = members[self.example_of].nonzero().squeeze(1)
-            yield (
-                tokens,
-                replace(
-                    self,
-                    ids=self.ids[tokens],
-                    slots=self.slots[tokens],
-                    segments=self.segments[tokens],
-                    lengths=self.lengths[members],
-                ),
+            part = Packed(
+                self.ids[tokens],
+                self.slots[tokens],
+                self.segments[tokens],
+                self.lengths[members],
+                self.n,
             )
+            yield tokens, part
 
     def to(self, device: torch.device) -> Packed:
         """Return the same batch on `device`."""

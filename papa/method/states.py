@@ -33,7 +33,7 @@ class StreamedStates:
         dropout: whether the model uses dropout on training examples.
         rounded: whether hidden states are rounded like stored ones; they then have no gradient.
         probed: whether a probe reads them; otherwise the model's prediction head converts them to logits.
-        whole: whether the replacement is one for whole batches, with weights for each example.
+        whole: whether a batch must stay whole, because the replacement has weights for each of its examples.
     """
 
     model: Model
@@ -64,8 +64,8 @@ class StreamedStates:
         The probe still gets the batch in one piece. A GPU takes as long for a few examples as for many.
         """
         replacement = self.replacement()
-        padding = self.model.form.rows == "compact" and self.model.device.type == "cpu"
-        if self.whole or dropout or not padding:
+        divides = self.model.form.rows == "compact" and self.model.device.type == "cpu"
+        if self.whole or dropout or not divides:
             return self.model.run(packed, replacement, dropout)
         tokens, parts = zip(*packed.by_length(), strict=True)
         places = torch.cat(tokens).argsort()
